@@ -53,6 +53,7 @@ UPDATES: dict[str, dict[str, Any]] = {
         "grpo.objective.epsilon_low": 1.0,
         "grpo.objective.epsilon_high": 1.0,
     },
+    "overlong": {"grpo.overlong.weight": 0.5},
     "gdpo": {"grpo.advantages.per_component": True, "grpo.advantages.scale": "batch"},
     "rloo": {
         "grpo.advantages.baseline": "leave_one_out",
