@@ -33,6 +33,7 @@ OF_SEVERAL_MODULES = {
     # What holds for all modules of a room, or of all the settings.
     "configuration/test_bounds.py",
     "docs/test_documents.py",
+    "docs/test_figures.py",
     "kernels/attention/test_kernels.py",
     "reward/test_imports.py",
     "run/test_fragments.py",

@@ -78,6 +78,14 @@ def test_what_changes_no_result_may_change(tmp_path: Path, setting: str, free: b
             resumed(tmp_path / "run", SECOND, setting)
 
 
+def test_short_caches_may_come_and_go_where_a_run_is_resumed(tmp_path: Path) -> None:
+    """Neither of their two settings can be set without the other."""
+    begun(tmp_path / "run")
+    resumed(tmp_path / "run", "rollout.short_groups=8", "rollout.short_length=64")
+    resumed(tmp_path / "run", "rollout.short_groups=6", "rollout.short_length=128")
+    resumed(tmp_path / "run")
+
+
 def test_every_setting_of_a_judge_decides_scores_or_does_not() -> None:
     """A new one must be put into one of the two."""
     assert DECIDES_SCORES | {*JUDGE_MAY_DIFFER} == {field.name for field in fields(JudgeConfig)}

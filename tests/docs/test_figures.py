@@ -1,0 +1,143 @@
+"""Figures in the documents are those of the committed results: of the studies and of the plans."""
+
+import json
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from benchmarks.plans import summary
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+ROWS = {  # what a row of the page is called in the report
+    "base": "base",
+    "references by the base": "references",
+    "e1": "e1",
+    "e2, references by e1": "e2",
+    "e3, references by e2": "e3",
+    "e1 with references drawn greedily": "greedy_witness",
+    "e1 with references at temperature 1.5": "hot_witness",
+    "e1 with references cut to 1 sentence": "cut_1",
+    "imitation (CIDEr-D)": "imitation",
+    "VQA": "vqa",
+    "a judge without references": "judge",
+    "claim differences (ClaimDiff-RL)": "claim_differences",
+    "precision, recall and text (BalCapRL)": "balanced",
+    "scores drawn at random": "random",
+    "e1 without the picture": "no_image",
+    "e1 without the reference": "no_reference",
+    "e1 without Correctness": "no_correctness",
+    "e1 without Completeness": "no_completeness",
+    "e1 without Text Quality": "no_text_quality",
+    "e1 without the local term": "no_local",
+    "e1, the judge misses 20% and invents 10%": "noise_20",
+    "a judge without references that errs as often": "judge_noise_20",
+    "student of the base, best of 8": "from_self",
+    "student of e2, best of 8": "from_e2",
+}
+
+
+def read(page):
+    return (ROOT / page).read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def report():
+    return json.loads(read("docs/reproduction/report.json"))
+
+
+def told(interval):
+    return "{:.1f}% ({:.1f} to {:.1f})".format(*(100 * interval[key] for key in ("value", "low", "high")))
+
+
+@pytest.mark.parametrize("modality", ["image", "video"])
+def test_the_table_of_what_came_out_has_the_figures_of_the_report(report, modality):
+    cells = {
+        row["name"]: row["cells"]
+        for table in report["tables"]
+        if table["modality"] == modality
+        for row in table["rows"]
+        if "coverage" in row["cells"]
+    }
+    page = read("docs/reproduction.md")
+    body = page.partition(f"| held-out {modality}s, 95% intervals ")[2].partition("\n\n")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in body.splitlines()[2:]]
+    assert len(rows) >= 15
+    for label, coverage, false_claims in rows:
+        found = re.fullmatch(r"(.*?)(?: \((\d+)(?: seeds)?\))?", label.replace("**", ""))
+        of = cells[ROWS[found[1]]]
+        assert [coverage, false_claims] == [told(of["coverage"]), told(of["false_claims"])], label
+        assert len(of["coverage"]["by_seed"]) == int(found[2] or 5), label
+
+
+def test_verdicts_are_counted_as_the_report_has_them(report):
+    verdicts = Counter((c["claim"]["source"], c["claim"]["modality"], c["verdict"]) for c in report["claims"])
+
+    def counts(*sources_and_modalities):
+        return [
+            sum(verdicts[(*one, verdict)] for one in sources_and_modalities)
+            for verdict in ("holds", "does not", "cannot tell")
+        ]
+
+    page = read("docs/reproduction.md")
+    for source, whose in (("paper", "the paper's claims about"), ("ours", "our own (?:questions )?about")):
+        for modality in ("image", "video"):
+            (row,) = re.findall(rf"^\| {whose} {modality}s \| (\d+) \| (\d+) \| (\d+) \|$", page, re.M)
+            assert [int(count) for count in row] == counts((source, modality)), row
+    holds, does_not, open_ = counts(("paper", "image"), ("paper", "video"))
+    words = " ".join(read("README.md").split())
+    assert f"{holds} of the {holds + does_not + open_} claims hold here, {does_not} do not, {open_}" in words
+
+
+def test_the_page_says_how_many_runs_the_results_are_of_and_how_long_they_took(report):
+    page = " ".join(read("docs/reproduction.md").split())
+    runs = read("docs/reproduction/results.jsonl").splitlines()
+    assert f"is of {len(runs)} runs" in page
+    took = [json.loads(run) for run in runs]
+    minutes = [
+        sum(run["seconds"] for run in took if run["task"].startswith(modality)) / 120
+        for modality in ("image", "video")
+    ]
+    assert "two at a time on two cores: {:.0f} and {:.0f} minutes in all".format(*minutes) in page
+
+
+def plan(name):
+    return json.loads(read(f"docs/plans/{name}.json"))
+
+
+def test_the_list_of_plans_is_what_the_command_writes_of_them():
+    assert read("docs/plans/README.md") == summary()
+
+
+def test_the_page_of_the_node_has_the_seconds_and_bytes_of_the_plans():
+    row = re.compile(r"\[\w+\]\(plans/([\w-]+)\.md\) \| ([\d.]+) of ([\d.]+) \| ([\w ]+) \| (\d+) \|$", re.M)
+    rows = row.findall(read("docs/gpu_node.md"))
+    assert len(rows) == 8
+    for name, peak, usable, program, seconds in rows:
+        of = plan(name)
+        worst = max(of["programs"], key=lambda one: one["peak"])["name"]
+        figures = [
+            f"{of['peak'] / 2**30:.1f}",
+            f"{of['capacity'] / 2**30:.1f}",
+            worst,
+            f"{of['step_seconds']:.0f}",
+        ]
+        assert [peak, usable, program, seconds] == figures, name
+
+
+def test_the_page_of_speed_has_the_seconds_of_the_plans():
+    page = read("docs/performance.md")
+    body = page.partition("| | groups at once on a GPU | a step |")[2].partition("\n\n")[0]
+    rows = [[cell.strip(" *") for cell in line.strip("|").split("|")] for line in body.splitlines()[2:]]
+    names = ["image-6xh800", "image-6xh800-offload", "image-8xh800", "video-6xh800", "video-6xh800-offload"]
+    names += ["video-8xh800", "video-8xh800-short", "image-v5p-16", "image-v5p-16-tensor"]
+    names += ["video-v5p-16", "video-v5p-16-tensor"]
+    for name, (_, _, *seconds, _) in zip(names, rows, strict=True):
+        of = plan(name)
+        decoding = [one for one in of["programs"] if one["name"].startswith("decode")]
+        largest = sum(one["runs"] * max(one["seconds"].values()) for one in decoding)
+        with_largest = of["step_seconds"] - of["estimates"]["decoding"]["longest"]["seconds"] + largest
+        figures = [of["step_seconds"], of["floor_seconds"], of["usual_seconds"], with_largest]
+        assert seconds == [f"{figure:.0f}" for figure in figures], name
