@@ -132,7 +132,9 @@ def test_shares_are_joined_by_the_last(url: str, folder: Path, capsys: pytest.Ca
     ("words", "told"),
     [
         (["-n", "2"], "greedily they would all be the same; add --sample"),
+        (["-n", "2", "--temperature", "0"], "at temperature 0 they would all be the same"),
         (["-n", "0"], "give at least 1"),
+        (["--page-limit=-1"], "give at least 1"),
         (["--shard", "0/2"], "add --out"),
         (["--retry-failed"], "add --out"),
         (["--shard", "2/2", "--out", "x.jsonl"], "'2/2' is no share"),
