@@ -164,6 +164,27 @@ def test_what_is_not_there_is_told_in_one_line(capsys: pytest.CaptureFixture[str
     assert "rolout" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    ("by", "told"),
+    [
+        ("http://127.0.0.1:9,127.0.0.1:10", "give addresses that begin with http:// or https://"),
+        ("http://127.0.0.1:9,http://127.0.0.1:9/", "an address is named twice"),
+    ],
+)
+def test_addresses_that_are_none_are_told_in_a_line(
+    by: str, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--by", by, "in"]) == 1
+    assert f"--by {by}: {told}\n" in capsys.readouterr().err
+
+
+def test_blanks_between_addresses_are_none_of_them(
+    url: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--by", f"{url}, {url.replace('127.0.0.1', 'localhost')}", "in", "--quiet", *PATIENT]) == 0
+
+
 def test_a_file_that_looks_like_a_setting_is_a_file(
     url: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

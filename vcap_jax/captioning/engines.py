@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 import numpy as np
+import pydantic
 
 from vcap_jax.captioning.by_endpoint import CAPTIONER, EndpointCaptioner, sent_rules, shown_rules, writer_name
 from vcap_jax.captioning.by_policy import PolicyCaptioner
@@ -251,8 +252,12 @@ async def serving_now(
 
 
 def served_endpoint(judge: JudgeConfig, by: str, model: str | None, api_key_env: str | None) -> JudgeConfig:
-    """The captioner behind the addresses ``by``, treated as ``judge`` says."""
-    return replace(judge, urls=tuple(by.split(",")), model=model, api_key_env=api_key_env)
+    """The captioner behind the addresses ``by``, treated as ``judge`` says. Raises ConfigError for what is none."""
+    urls = tuple(url.strip() for url in by.split(","))
+    try:
+        return replace(judge, urls=urls, model=model, api_key_env=api_key_env)
+    except pydantic.ValidationError as error:
+        raise ConfigError(f"--by {by}: {error.errors()[0]['msg'].removeprefix('Value error, ')}") from error
 
 
 def described(engine: Engine, rollout: RolloutConfig) -> JsonDict:

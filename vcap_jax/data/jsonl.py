@@ -36,7 +36,7 @@ def read_objects(path: Path, what: str) -> Iterator[tuple[int, JsonDict]]:
                     continue
                 try:
                     value = parse_json(line)
-                except ValueError as error:
+                except (ValueError, RecursionError) as error:
                     raise ManifestError(
                         f"{path}:{number}: not valid JSON ({error}): write one JSON object per line"
                     ) from error
