@@ -69,10 +69,16 @@ class EndpointWriter:
         self._captioner.__exit__(*exc)
 
     def _draws(
-        self, samples: Sequence[Sample], window: WindowDraw | None, *, seed: int, first: int, on_bad: Report
+        self,
+        samples: Sequence[Sample],
+        window: WindowDraw | None,
+        *,
+        seed: int,
+        indices: Sequence[int],
+        on_bad: Report,
     ) -> Iterator[Captioned]:
         """See ``Draws``."""
-        del first  # a served model's seeds depend on ids
+        del indices  # a served model's seeds depend on ids
         for done in self._captioner.captions(samples, self._reader(window), seed=seed, on_bad=on_bad):
             if done.lacking:
                 self._say(f"sample {done.sample.id} gets {len(done.captions)} references: {done.lacking}")
