@@ -142,6 +142,8 @@ def caption_settings(
         "fps": data.fps,
         "segments": segments,
     }
+    if config.data.manifest is None and config.world.seed:
+        settings["world_seed"] = config.world.seed  # whose scenes have the ids of those of any other
     if segments:
         local = config.reward.local
         settings |= {
