@@ -136,6 +136,7 @@ def test_shares_are_joined_by_the_last(url: str, folder: Path, capsys: pytest.Ca
         (["-n", "0"], "give at least 1"),
         (["--page-limit=-1"], "give at least 1"),
         (["--shard", "0/2"], "add --out"),
+        (["--out", "in"], "--out in is a folder: name a file in it, such as in/captions.jsonl"),
         (["--retry-failed"], "add --out"),
         (["--shard", "2/2", "--out", "x.jsonl"], "'2/2' is no share"),
         (["--temperature", "nan"], "give a number of at least 0, not 'nan'"),
