@@ -255,6 +255,27 @@ def test_what_a_second_try_got_before_it_failed_is_kept(tmp_path: Path, segments
     assert pool.digest() == whole.digest()
 
 
+def test_a_second_try_is_written_now_and_then(tmp_path: Path) -> None:
+    """A kill gives nobody time to write what hours have brought."""
+    path, samples = tmp_path / "pool.jsonl", [Sample(id=f"s{i}", video=Path("0.mp4")) for i in range(300)]
+
+    class Down(Writer):
+        def whole(self, samples, indices, on_bad):
+            return (written for written in super().whole(samples, indices, on_bad) if written.index < 10)
+
+    class Watched(Writer):
+        def whole(self, samples, indices, on_bad):
+            for written in super().whole(samples, indices, on_bad):
+                kept.append(len(ReferencePool.read(path)))
+                yield written
+
+    write_pool(path, Down(segments=0), samples)
+    kept: list[int] = []
+    write_pool(path, Watched(segments=0), samples, retry_failed=True)
+    assert all(10 + done - 64 <= there for done, there in enumerate(kept))
+    assert len(set(kept)) < 6, "which costs the whole pool each time"
+
+
 def test_those_that_are_tried_again_are_asked_about_side_by_side(tmp_path: Path) -> None:
     """Of a served model that leaves out a sample here and there: one after the other they would take hours."""
     path = tmp_path / "pool.jsonl"

@@ -304,26 +304,27 @@ def _retried(
     report: Callable[[BadSample], None],
 ) -> ReferencePool:
     """The pool with entries for those of the samples that had none and get one now. What came before a signal or an
-    error is kept: it is raised once that is written."""
+    error is kept: it is raised once that is written. A kill loses a tenth of the pool at most, or ``_TRIED`` entries:
+    it is written whole each time."""
     entries = {entry.id: entry for entry in pool.entries()}
     missing = [index for index, sample in enumerate(samples) if sample.id not in entries]
 
-    def kept() -> ReferencePool:
-        if len(entries) == len(pool):
-            return pool
-        ordered = [entries[sample.id] for sample in samples if sample.id in entries]
-        return _written(path, ordered, writer.provenance)
+    def kept() -> None:
+        nonlocal pool
+        if len(entries) > len(pool):
+            ordered = [entries[sample.id] for sample in samples if sample.id in entries]
+            pool = _written(path, ordered, writer.provenance)
 
     try:
         for indices in _tried_together(writer, missing):
             for entry in _tried(writer, samples, indices, report):
                 entries[entry.id] = entry
+                if len(entries) - len(pool) >= max(_TRIED, len(pool) // 10):
+                    kept()
             if requested():
                 break
-    except BaseException:
+    finally:
         kept()
-        raise
-    pool = kept()
     raise_if_requested(f"stopped with {len(samples) - len(pool)} samples still without references")
     return pool
 
