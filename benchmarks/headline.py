@@ -34,7 +34,7 @@ Shares = dict[str, dict[str, Any]]
 
 def run_of(out: Path, modality: str, seed: int, fragments: Sequence[Path]) -> Shares:
     """The rows of a run, the default one but for ``fragments``; it is made, or gone on with, if it is not complete."""
-    folder = out / f"{modality}-{seed}"
+    folder = out.absolute() / f"{modality}-{seed}"
     summary = _summary(
         folder,
         "train.py",
@@ -46,7 +46,7 @@ def run_of(out: Path, modality: str, seed: int, fragments: Sequence[Path]) -> Sh
 
 def rounds_of(out: Path, modality: str, seed: int, rounds: int, fragments: Sequence[Path]) -> Shares:
     """The rows of so many rounds of self-improvement, made or gone on with in the same way."""
-    folder = out / f"rounds-{modality}-{seed}"
+    folder = out.absolute() / f"rounds-{modality}-{seed}"
     rows: Shares = _summary(
         folder,
         "self_improve.py",
@@ -58,7 +58,8 @@ def rounds_of(out: Path, modality: str, seed: int, rounds: int, fragments: Seque
 
 
 def _configured(modality: str, seed: int, fragments: Sequence[Path]) -> list[str]:
-    files = [ROOT / "configs" / "embedded" / f"{modality}.yaml", *fragments]
+    # The scripts are run in the repository, wherever this was started.
+    files = [ROOT / "configs" / "embedded" / f"{modality}.yaml", *(file.absolute() for file in fragments)]
     return ["--modality", modality, *(f"--config={file}" for file in files), f"seed={seed}"]
 
 

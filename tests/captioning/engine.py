@@ -39,6 +39,9 @@ class ReadingEngine:
     def rules(self, rollout: RolloutConfig) -> JsonDict:
         return asdict(rollout.sampling)
 
+    def shown(self) -> JsonDict:
+        return {}
+
     def captions(
         self,
         samples: Sequence[Sample],

@@ -105,6 +105,22 @@ def test_what_is_not_sent_is_neither_noted_nor_taken(tmp_path: Path) -> None:
                 load(url, setting)
 
 
+def test_captions_of_pictures_that_were_sent_otherwise_are_others(tmp_path: Path) -> None:
+    (path,) = write_pictures(tmp_path, 1)
+    captioning, edge = Captioning(), "data.judge_media.max_edge=4"
+    with (
+        served(captioning) as url,
+        load(url) as usual,
+        load(url, edge) as small,
+        load(url, "judge.video_input=frames") as frames,
+    ):
+        assert usual.caption(path).split(",")[0] != small.caption(path).split(",")[0]
+        noted = [one.described(Drawing(), 1) for one in (usual, small, frames)]
+    assert not {"judge_media", "video_input"} & noted[0].keys(), "as earlier versions noted it"
+    assert noted[1] == {**noted[0], "judge_media": {"max_edge": 4}}
+    assert noted[2] == {**noted[0], "video_input": "frames"}
+
+
 def test_a_server_that_is_not_there_is_named() -> None:
     with pytest.raises(JudgeUnavailable, match=r"the captioner at http://127\.0\.0\.1:9/v1 is not"):
         Captioner.load("http://127.0.0.1:9", settings=["judge.ready_timeout_s=0.2"])

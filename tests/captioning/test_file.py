@@ -226,6 +226,24 @@ def test_a_second_attempt_that_is_stopped_loses_no_caption(
 
 
 @pytest.mark.usefixtures("whole")
+def test_a_second_attempt_of_another_captioner_takes_no_captions_of_the_first(
+    folder: Path, tmp_path: Path
+) -> None:
+    """Also where its parts are gone: they were removed, as one is told, or it was killed before it had any."""
+    path = tmp_path / "whole.jsonl"
+    path.rename(earlier_file(path))
+    with pytest.raises(
+        CaptionFileError, match=r"whole\.jsonl\.earlier is there already, by a reader.*weights"
+    ):
+        write_caption_file(path, Captioner(ReadingEngine("another")), job_of(folder))
+    assert not path.exists()
+    earlier_file(path).unlink()
+    engine = ReadingEngine("another")
+    assert write_caption_file(path, Captioner(engine), job_of(folder))
+    assert sum(map(len, engine.batches)) == 10
+
+
+@pytest.mark.usefixtures("whole")
 def test_another_captioner_other_settings_or_inputs_are_refused(folder: Path, tmp_path: Path) -> None:
     path = tmp_path / "whole.jsonl"
     with pytest.raises(CaptionFileError, match=r"by a reader.*\(writer, weights differ\).*another --out"):

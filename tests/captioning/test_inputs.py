@@ -83,6 +83,13 @@ def test_a_link_back_to_a_folder_is_not_followed(tmp_path: Path) -> None:
     assert names == ["again/000.png", "again/001.png", "b/000.png", "b/001.png"]
 
 
+def test_a_link_to_itself_is_left_out(tmp_path: Path) -> None:
+    write_pictures(tmp_path, 1)
+    (tmp_path / "loop").symlink_to("loop")
+    counted = Inputs([tmp_path]).counted()
+    assert (counted.images, counted.others) == (1, 1)
+
+
 def test_a_name_that_is_not_utf8_is_told_before_work(tmp_path: Path) -> None:
     (path, *_) = write_pictures(tmp_path / "folder", 1)
     try:

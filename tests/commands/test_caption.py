@@ -132,8 +132,11 @@ def test_shares_are_joined_by_the_last(url: str, folder: Path, capsys: pytest.Ca
     ("words", "told"),
     [
         (["-n", "2"], "greedily they would all be the same; add --sample"),
+        (["-n", "2", "--temperature", "0"], "at temperature 0 they would all be the same"),
         (["-n", "0"], "give at least 1"),
+        (["--page-limit=-1"], "give at least 1"),
         (["--shard", "0/2"], "add --out"),
+        (["--out", "in"], "--out in is a folder: name a file in it, such as in/captions.jsonl"),
         (["--retry-failed"], "add --out"),
         (["--shard", "2/2", "--out", "x.jsonl"], "'2/2' is no share"),
         (["--temperature", "nan"], "give a number of at least 0, not 'nan'"),
@@ -160,6 +163,27 @@ def test_what_is_not_there_is_told_in_one_line(capsys: pytest.CaptureFixture[str
     )
     assert main(["--by", "embedded", "in", "rolout.seed=3"]) == 1
     assert "rolout" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    ("by", "told"),
+    [
+        ("http://127.0.0.1:9,127.0.0.1:10", "give addresses that begin with http:// or https://"),
+        ("http://127.0.0.1:9,http://127.0.0.1:9/", "an address is named twice"),
+    ],
+)
+def test_addresses_that_are_none_are_told_in_a_line(
+    by: str, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--by", by, "in"]) == 1
+    assert f"--by {by}: {told}\n" in capsys.readouterr().err
+
+
+def test_blanks_between_addresses_are_none_of_them(
+    url: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--by", f"{url}, {url.replace('127.0.0.1', 'localhost')}", "in", "--quiet", *PATIENT]) == 0
 
 
 def test_a_file_that_looks_like_a_setting_is_a_file(

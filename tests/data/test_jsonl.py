@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -27,6 +29,19 @@ def test_what_a_kill_tore_off_is_cut_away(tmp_path: Path, content: str, row, lef
     path.write_text(content)
     assert last_row(path) == row
     assert path.read_text() == left
+
+
+@pytest.mark.parametrize("length", [50, 65_000, 200_000])
+def test_of_a_long_file_little_is_read_for_its_last_row(tmp_path: Path, length: int) -> None:
+    path = tmp_path / "rows.jsonl"
+    rows = [{"place": place, "text": "x" * length} for place in range(4_000_000 // length)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    tracemalloc.start()
+    try:
+        assert last_row(path) == rows[-1]
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000 < path.stat().st_size
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,7 @@ def test_rows_become_samples_with_paths_beside_the_manifest(tmp_path: Path) -> N
     [
         ([], "is empty"),
         (["{"], r":1: not valid JSON"),
+        (["[" * 100_000], r":1: not valid JSON"),
         (["[1]"], r":1: a list, not a JSON object"),
         ([{"image": "a.png"}], r':1: "id" must be'),
         ([{"id": "a"}], r":1: .*exactly one .*none of them"),
@@ -98,6 +99,14 @@ def test_missing_files_are_named(tmp_path: Path) -> None:
     path = write(tmp_path, {"id": "a", "images": ["here.png", "gone.png"]}, {"id": "b", "image": "here.png"})
     ((sample, file),) = missing_files(read_manifest(path))
     assert (sample.origin, file) == (f"{path}:1", tmp_path / "gone.png")
+
+
+def test_a_name_that_is_too_long_for_a_file_is_missing(tmp_path: Path) -> None:
+    """As a caption in the place of a path: one row must not keep a run from beginning."""
+    (tmp_path / "here.png").touch()
+    path = write(tmp_path, {"id": "a", "image": "here.png"}, {"id": "b", "image": "long " * 60})
+    ((sample, _),) = missing_files(read_manifest(path))
+    assert sample.id == "b"
 
 
 def test_other_keys_are_kept_where_the_known_one_is_there_too(tmp_path: Path) -> None:

@@ -372,6 +372,24 @@ def test_a_folder_without_any_caption_is_for_whatever_is_asked_next(
         evaluate(replace(request, options={"limit": 2}), print)
 
 
+def test_a_captioner_that_is_shown_clips_otherwise_is_another(server: ScriptedJudge, tmp_path: Path) -> None:
+    data = tmp_path / "decap"
+    (data / "images").mkdir(parents=True)
+    Image.fromarray(np.full((8, 8, 3), 20, np.uint8)).save(data / "images" / "00.png")
+    row = {"image_name": "00.png", "oracle_caption": "grey", "oracle_facts": ["grey"]}
+    (data / "IIW_400_data.jsonl").write_text(json.dumps(row) + "\n")
+
+    def answer(body: dict[str, object], number: int) -> Reply:
+        return Reply(content='{"facts": []}' if "response_format" in body else "A caption.")
+
+    server.answer = answer
+    request = requested_by_url(server.url, data, data, tmp_path / "out", "decapbench")
+    evaluate(request, print)
+    evaluate(replace(request, captioner=(*request.captioner, "judge.concurrency=3")), print)
+    with pytest.raises(EvaluatorError, match="another settings"):
+        evaluate(replace(request, captioner=(*request.captioner, "judge.video_input=frames")), print)
+
+
 def test_settings_go_to_whom_they_belong() -> None:
     words = ["judge.urls=[http://a]", "reasoner.concurrency=3", "options.limit=5", "options.mode=official"]
     words += ["captioner.concurrency=9", "rollout.max_completion_length=64"]

@@ -12,10 +12,11 @@ from tests.captioning.server import Captioning, picture_of, served
 from tests.patience import GUARD_S
 from vcap_jax.data.config import DataConfig
 from vcap_jax.data.errors import MediaError
+from vcap_jax.data.judge_media import JudgeMediaSettings
 from vcap_jax.data.manifest import read_manifest
 from vcap_jax.models.qwen3_vl.processing import Processor
 from vcap_jax.references.by_endpoint import EndpointWriter
-from vcap_jax.references.writing import write_pool
+from vcap_jax.references.writing import PoolError, write_pool
 from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.reward.errors import JudgeUnavailable
 from vcap_jax.rollout.sampling import SamplingConfig
@@ -130,6 +131,22 @@ def test_references_that_a_server_did_not_give_are_told(tmp_path: Path) -> None:
     assert pool is not None
     assert len(pool[samples[0].id].references) == 1
     assert any("gets 1 references: 1 of 2 captions are lacking: http_status" in line for line in said)
+
+
+def test_a_pool_of_pictures_that_were_sent_otherwise_is_another(tmp_path: Path) -> None:
+    samples = read_manifest(write_dataset(tmp_path / "data", "image", "served", 2, 0))
+    path, usual = tmp_path / "pool.jsonl", config_for("image")
+    media = JudgeMediaSettings(max_edge=16)
+    small = dataclasses.replace(usual, data=dataclasses.replace(usual.data, judge_media=media))
+    with served(Captioning()) as url:
+        with writer(usual, url, samples) as one:
+            assert "judge_media" not in one.provenance.settings, "as earlier versions noted it"
+            write_pool(path, one, samples)
+        with (
+            writer(small, url, samples) as other,
+            pytest.raises(PoolError, match=r"settings\.judge_media differ"),
+        ):
+            write_pool(path, other, samples)
 
 
 def test_a_sample_that_cannot_be_read_may_be_refused(tmp_path: Path) -> None:

@@ -117,7 +117,7 @@ def test_a_sample_that_nothing_was_said_of_is_reported(prepared) -> None:
             ctx, {}, prepared.samples, name="", seed=0, rollout=ctx.config.rollout, ended_only=ended_only
         )
         bad = []
-        written = list(one.whole(prepared.samples, 0, bad.append))
+        written = list(one.whole(prepared.samples, range(len(prepared.samples)), bad.append))
         assert [row.references for row in written] == kept
         assert len(bad) == 3 - len(kept)
         assert bad[-1].id == prepared.samples[1].id
@@ -136,4 +136,4 @@ def test_a_sample_that_cannot_be_read_may_be_refused(prepared) -> None:
         ctx, ctx.own_policy.trainable, prepared.samples, name="", seed=0, rollout=config.rollout
     )
     with pytest.raises(MediaError, match=r"\.\w+: broken.*data\.on_bad_sample"):
-        next(one.whole(prepared.samples, 0, pytest.fail))
+        next(one.whole(prepared.samples, range(len(prepared.samples)), pytest.fail))

@@ -41,6 +41,7 @@ class Writer:
         self, *, segments: int = 2, questions: int = 0, weights: str = "w", lives: int = 10**6
     ) -> None:
         self.segments, self.questions, self.lives, self.asked = segments, questions, lives, []
+        self.calls = []
         self.provenance = Provenance(
             writer="a test",
             weights=weights,
@@ -56,27 +57,32 @@ class Writer:
         self.lives -= 1
         self.asked.append(place)
 
-    def whole(self, samples, first, on_bad):
-        for place, sample in enumerate(samples, first):
+    def whole(self, samples, indices, on_bad):
+        self.calls.append(list(indices))
+        for place, sample in zip(indices, samples, strict=True):
             if sample.id == UNREADABLE:
                 on_bad(BadSample(id=sample.id, reason="damaged"))
                 continue
             self._spend(place)
             yield Written(index=place, references=(f"{sample.id} one", f"{sample.id} two ü"))
 
-    def windows(self, samples, first, on_bad):
-        places = [(s, k) for s in samples for k in range(self.segments)][first % self.segments :]
-        for place, (sample, k) in enumerate(places, first):
+    @staticmethod
+    def _items(samples, indices, each, skip):
+        """(place, sample, k)"""
+        pairs = zip(indices, samples, strict=True)
+        return [(index * each + k, sample, k) for index, sample in pairs for k in range(each)][skip:]
+
+    def windows(self, samples, indices, skip, on_bad):
+        for place, sample, k in self._items(samples, indices, self.segments, skip):
             if sample.id == UNREADABLE:
                 continue
             self._spend(("window", place))
             window = TimeWindow(start=k, end=k + 1.5)
             yield Written(index=place, references=(f"{sample.id} window {k}",), window=window)
 
-    def answers(self, samples, first, on_bad):
+    def answers(self, samples, indices, skip, on_bad):
         """Nothing is said to the first question about v1; the second about v2 is answered once."""
-        places = [(s, k) for s in samples for k in range(self.questions)][first % self.questions :]
-        for place, (sample, k) in enumerate(places, first):
+        for place, sample, k in self._items(samples, indices, self.questions, skip):
             if sample.id == UNREADABLE or (sample.id, k) == ("v1", 0):
                 continue
             self._spend(("answer", place))
@@ -199,8 +205,8 @@ def test_samples_that_got_nothing_are_tried_again_when_it_is_asked_for(tmp_path:
     class Down(Writer):
         """As an endpoint that answers for the first and the sixth sample alone."""
 
-        def whole(self, samples, first, on_bad):
-            return (written for written in super().whole(samples, first, on_bad) if written.index in (0, 5))
+        def whole(self, samples, indices, on_bad):
+            return (written for written in super().whole(samples, indices, on_bad) if written.index in (0, 5))
 
     first = write_pool(path, Down(questions=2), SAMPLES)
     assert first is not None
@@ -226,24 +232,62 @@ def test_samples_that_got_nothing_are_tried_again_when_it_is_asked_for(tmp_path:
 @pytest.mark.parametrize("segments", [0, 2])
 def test_what_a_second_try_got_before_it_failed_is_kept(tmp_path: Path, segments: int) -> None:
     """As of an endpoint that goes away once more."""
-    path = tmp_path / "pool.jsonl"
+    path, samples = tmp_path / "pool.jsonl", [Sample(id=f"s{i}", video=Path("0.mp4")) for i in range(80)]
 
     class Down(Writer):
-        def whole(self, samples, first, on_bad):
-            return (written for written in super().whole(samples, first, on_bad) if written.index in (1, 6))
+        def whole(self, samples, indices, on_bad):
+            return (written for written in super().whole(samples, indices, on_bad) if written.index % 10 == 1)
 
-    write_pool(path, Down(segments=segments), SAMPLES)
-    # v0 with its windows is a stretch, from v2 to v5 is another.
-    lives = 2 if segments == 0 else 4
+    first = write_pool(path, Down(segments=segments), samples)
+    assert first is not None
+    assert len(first) == 8
+    lives = 40 if segments == 0 else 70 * 3  # of 72 samples, each with its windows
     with pytest.raises(Killed):
-        write_pool(path, Writer(segments=segments, lives=lives), SAMPLES, retry_failed=True)
-    got = ["v0", "v1", "v2", "v6"] if segments == 0 else ["v0", "v1", "v6"]
-    assert [entry.id for entry in ReferencePool.read(path).entries()] == got
-    pool = write_pool(path, Writer(segments=segments), SAMPLES, retry_failed=True)
-    whole = write_pool(tmp_path / "alone.jsonl", Writer(segments=segments), SAMPLES)
+        write_pool(path, Writer(segments=segments, lives=lives), samples, retry_failed=True)
+    kept = len(ReferencePool.read(path))
+    assert kept == 48 if segments == 0 else 8 < kept < 80
+    second = Writer(segments=segments)
+    pool = write_pool(path, second, samples, retry_failed=True)
+    assert len(second.calls[0]) == 80 - kept
+    whole = write_pool(tmp_path / "alone.jsonl", Writer(segments=segments), samples)
     assert pool is not None
     assert whole is not None
     assert pool.digest() == whole.digest()
+
+
+def test_a_second_try_is_written_now_and_then(tmp_path: Path) -> None:
+    """A kill gives nobody time to write what hours have brought."""
+    path, samples = tmp_path / "pool.jsonl", [Sample(id=f"s{i}", video=Path("0.mp4")) for i in range(300)]
+
+    class Down(Writer):
+        def whole(self, samples, indices, on_bad):
+            return (written for written in super().whole(samples, indices, on_bad) if written.index < 10)
+
+    class Watched(Writer):
+        def whole(self, samples, indices, on_bad):
+            for written in super().whole(samples, indices, on_bad):
+                kept.append(len(ReferencePool.read(path)))
+                yield written
+
+    write_pool(path, Down(segments=0), samples)
+    kept: list[int] = []
+    write_pool(path, Watched(segments=0), samples, retry_failed=True)
+    assert all(10 + done - 64 <= there for done, there in enumerate(kept))
+    assert len(set(kept)) < 6, "which costs the whole pool each time"
+
+
+def test_those_that_are_tried_again_are_asked_about_side_by_side(tmp_path: Path) -> None:
+    """Of a served model that leaves out a sample here and there: one after the other they would take hours."""
+    path = tmp_path / "pool.jsonl"
+
+    class Down(Writer):
+        def whole(self, samples, indices, on_bad):
+            return (written for written in super().whole(samples, indices, on_bad) if written.index % 2)
+
+    write_pool(path, Down(questions=1), SAMPLES)
+    again = Writer(questions=1)
+    write_pool(path, again, SAMPLES, retry_failed=True)
+    assert again.calls == [[0, 2, 3, 4, 6]]
 
 
 def test_parts_of_another_writer_are_refused(tmp_path: Path) -> None:
@@ -310,11 +354,11 @@ def test_a_signal_ends_it_after_the_captions_in_work(tmp_path: Path, at: int) ->
                 if requested():
                     return
 
-        def whole(self, samples, first, on_bad):
-            return self._until_signalled(super().whole(samples, first, on_bad))
+        def whole(self, samples, indices, on_bad):
+            return self._until_signalled(super().whole(samples, indices, on_bad))
 
-        def windows(self, samples, first, on_bad):
-            return self._until_signalled(super().windows(samples, first, on_bad))
+        def windows(self, samples, indices, skip, on_bad):
+            return self._until_signalled(super().windows(samples, indices, skip, on_bad))
 
     path = tmp_path / "pool.jsonl"
     stopped = Signalled()

@@ -55,3 +55,10 @@ def test_those_of_steps_that_are_not_done_again_stay(folder: RunFolder, step: in
 
 def test_a_run_without_evaluations_has_none_to_forget(tmp_path: Path) -> None:
     assert forget_after(RunFolder(tmp_path, resumed=True), 0, total=20) == ()
+
+
+@pytest.mark.parametrize("content", ["", '{"evaluator": "judged", "when": "star'])
+def test_what_a_kill_left_of_a_file_of_results_is_none(folder: RunFolder, content: str) -> None:
+    before = left(folder)
+    (folder.evaluation("judged") / ".trained.0123456789abcdef.json").write_text(content)
+    assert left(folder) == before

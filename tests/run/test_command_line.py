@@ -154,6 +154,24 @@ def test_readers_that_have_had_enough_are_no_error() -> None:
     assert done.stderr == ""
 
 
+def test_what_the_terminals_encoding_lacks_is_printed_as_an_escape() -> None:
+    script = (
+        "from vcap_jax.run.command_line import guarded, say\n"
+        "def show():\n"
+        "    say('caf\\u00e9 \\u4e2d \\U0001f408')\n"
+        "    return 0\n"
+        "raise SystemExit(guarded(show))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=ROOT,
+        capture_output=True,
+        env={**os.environ, "PYTHONIOENCODING": "latin-1"},
+        check=True,
+    )
+    assert done.stdout.decode("latin-1") == "caf\u00e9 \\u4e2d \\U0001f408\n"
+
+
 def test_paths_are_named_or_take_the_last_part(tmp_path: Path) -> None:
     odd = tmp_path / "a=b"
     odd.mkdir()

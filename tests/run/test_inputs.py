@@ -11,6 +11,8 @@ import pytest
 
 from vcap_jax.configuration import ConfigError, load_config
 from vcap_jax.data.errors import ManifestError
+from vcap_jax.data.references import PoolEntry, Provenance, ReferencePool
+from vcap_jax.references.writers import caption_settings
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.run.config import RunConfig
 from vcap_jax.run.inputs import InputError, check_checkpoint, check_inputs
@@ -236,6 +238,29 @@ def test_a_teacher_that_is_not_there_is_told_before_anything_is_drawn(
     assert runpy.run_path(str(ROOT / "launch" / "distill.py"))["main"]() == 1
     assert f"--teacher e1 {tmp_path / 'e1'} does not exist" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("setting", "there"),
+    [("modality=video", "images of world.seed 3"), ("world.seed=4", "images of world.seed 3")],
+)
+def test_a_pool_of_other_scenes_of_the_embedded_world_is_refused(
+    tmp_path: Path, setting: str, there: str
+) -> None:
+    """Their ids are the same."""
+    own = load_config(RunConfig, [ROOT / "configs" / "embedded" / "image.yaml"], ["world.seed=3"])
+    written = caption_settings(own, own.rollout, 0, None)
+    path = tmp_path / "pool.jsonl"
+    pool = ReferencePool([PoolEntry(id="train-000000", references=("A ring.",))])
+    pool.write(path, Provenance(writer="a test", weights=None, seed=0, settings=written, asked=""))
+
+    def training(*settings: str) -> RunConfig:
+        words = [f"data.references={path}", "world.seed=3", *settings]
+        return load_config(RunConfig, [ROOT / "configs" / "embedded" / "image.yaml"], words)
+
+    check_inputs(training())
+    with pytest.raises(ManifestError, match=rf"pool\.jsonl was written for {there}, and the scenes here are"):
+        check_inputs(training(setting))
 
 
 def test_a_mistake_that_shows_later_is_made_good_in_the_same_folder(

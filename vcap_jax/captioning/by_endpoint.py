@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Protocol, Self
 
-from vcap_jax.data.judge_media import EncodedMedia
+from vcap_jax.data.judge_media import EncodedMedia, JudgeMediaSettings
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.pipeline import BadSample, GroupIterator, OnBadSample, PipelineSettings
 from vcap_jax.reward.client import JudgeClient
@@ -28,6 +28,7 @@ from vcap_jax.rollout.captioner import Captioned
 from vcap_jax.rollout.sampler import RolloutConfig
 from vcap_jax.rollout.sampling import SamplingConfig
 from vcap_jax.system.event_loop import LoopThread
+from vcap_jax.system.json_records import record_values
 from vcap_jax.system.json_values import JsonDict, JsonObject
 from vcap_jax.system.shutdown import requested
 
@@ -189,6 +190,16 @@ class EndpointCaptioner:
 def sent_rules(sampling: SamplingConfig) -> dict[str, float]:
     """The rules that a served model is asked to draw by."""
     return {name: getattr(sampling, name) for name in SENT}
+
+
+def shown_rules(media: JudgeMediaSettings, endpoint: JudgeConfig) -> JsonDict:
+    """How pictures and clips reach a served model, as it is noted: what is not the default."""
+    rules: JsonDict = {}
+    if changed := record_values(media):
+        rules["judge_media"] = changed
+    if endpoint.video_input != "auto":
+        rules["video_input"] = endpoint.video_input
+    return rules
 
 
 def as_noted_now(noted: JsonObject) -> JsonDict:

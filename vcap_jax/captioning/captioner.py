@@ -143,7 +143,7 @@ class Captioner:
 
         What comes is not in the order of the inputs, as those of one size are captioned side by side: see
         ``Caption.index``. Captions depend on seed and index, not on what is captioned beside them.
-        Raises ValueError for several captions that would all be the same.
+        Raises ConfigError, a ValueError, for several captions that would all be the same.
         """
         pixels: dict[Path, np.ndarray | MediaError] = {}
         samples = iter(inputs) if isinstance(inputs, Inputs) else _samples(inputs, pixels)

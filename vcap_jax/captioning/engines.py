@@ -9,14 +9,16 @@ from pathlib import Path
 from typing import Protocol
 
 import numpy as np
+import pydantic
 
-from vcap_jax.captioning.by_endpoint import CAPTIONER, EndpointCaptioner, sent_rules, writer_name
+from vcap_jax.captioning.by_endpoint import CAPTIONER, EndpointCaptioner, sent_rules, shown_rules, writer_name
 from vcap_jax.captioning.by_policy import PolicyCaptioner
 from vcap_jax.captioning.settings import (
     checkpoint_config,
     endpoint_config,
     groups_side_by_side,
 )
+from vcap_jax.configuration import ConfigError
 from vcap_jax.data.errors import MediaError
 from vcap_jax.data.examples import example_loader, media_loader
 from vcap_jax.data.images import decode_image
@@ -72,11 +74,15 @@ class Engine(Protocol):
         ...
 
     def rollout(self, drawing: Drawing, inputs: int) -> RolloutConfig:
-        """The rules for so many inputs. Raises ValueError for captions that would all be the same."""
+        """The rules for so many inputs. Raises ConfigError for captions that would all be the same."""
         ...
 
     def rules(self, rollout: RolloutConfig) -> JsonDict:
         """The sampling rules of ``rollout`` that captions are drawn by."""
+        ...
+
+    def shown(self) -> JsonDict:
+        """What decides how it sees an input beside the visual budget; empty for what is usual."""
         ...
 
     def captions(
@@ -128,6 +134,9 @@ class PolicyEngine:
 
     def rules(self, rollout: RolloutConfig) -> JsonDict:
         return asdict(rollout.sampling)
+
+    def shown(self) -> JsonDict:
+        return {}
 
     def captions(
         self,
@@ -198,6 +207,9 @@ class EndpointEngine:
     def rules(self, rollout: RolloutConfig) -> JsonDict:
         return dict(sent_rules(rollout.sampling))
 
+    def shown(self) -> JsonDict:
+        return shown_rules(self.config.data.judge_media, self._endpoint)
+
     def captions(
         self,
         samples: Sequence[Sample],
@@ -240,8 +252,12 @@ async def serving_now(
 
 
 def served_endpoint(judge: JudgeConfig, by: str, model: str | None, api_key_env: str | None) -> JudgeConfig:
-    """The captioner behind the addresses ``by``, treated as ``judge`` says."""
-    return replace(judge, urls=tuple(by.split(",")), model=model, api_key_env=api_key_env)
+    """The captioner behind the addresses ``by``, treated as ``judge`` says. Raises ConfigError for what is none."""
+    urls = tuple(url.strip() for url in by.split(","))
+    try:
+        return replace(judge, urls=urls, model=model, api_key_env=api_key_env)
+    except pydantic.ValidationError as error:
+        raise ConfigError(f"--by {by}: {error.errors()[0]['msg'].removeprefix('Value error, ')}") from error
 
 
 def described(engine: Engine, rollout: RolloutConfig) -> JsonDict:
@@ -260,19 +276,21 @@ def described(engine: Engine, rollout: RolloutConfig) -> JsonDict:
         "max_frame_tokens": data.max_frame_tokens,
         "fps": data.fps,
         "dtype": engine.config.model.dtype,
+        **engine.shown(),
     }
 
 
 def drawn_by(config: RunConfig, drawing: Drawing, groups: int) -> RolloutConfig:
-    """The rules that captions are drawn by. Raises ValueError for several captions that would all be the same."""
+    """The rules that captions are drawn by. Raises ConfigError for several captions that would all be the same."""
     rules = config.rollout.sampling
     if drawing.temperature is not None:
         rules = replace(rules, temperature=drawing.temperature)
     elif not drawing.sample:
         rules = replace(rules, temperature=0.0)
     if rules.temperature == 0 and drawing.captions > 1:
-        raise ValueError(
-            f"{drawing.captions} captions of each input would all be the same: sample them (--sample), or ask for one"
+        raise ConfigError(
+            f"{drawing.captions} captions of each input would all be the same at temperature 0: sample them at a "
+            "higher one (--sample, --temperature), or ask for one"
         )
     return replace(
         config.rollout,

@@ -93,21 +93,22 @@ def write_caption_file(
             "asked": job.counted.digest,
         }
     )
-    parts = parts_folder(path)
+    parts, earlier = parts_folder(path), earlier_file(path)
     if path.exists():
-        _check_existing(path, about)
+        _check_existing(path, about, path)
         if not (retry_failed and any(caption.error is not None for caption in read_caption_file(path))):
             return True
         # Of several processes the first does it. Not among the parts: whoever has just joined them may still be at
         # removing them.
         with suppress(FileNotFoundError):
-            path.rename(earlier_file(path))
+            path.rename(earlier)
+    elif earlier.exists():
+        _check_existing(earlier, about, path)
     check_plan(parts, about, what="caption file", error=CaptionFileError, as_now=as_noted_now)
     part = part_file(parts, _NAME, job.shard)
     if retry_failed and part.exists() and any("error" in row for row in whole_rows(part)):
         part.rename(partial_file(part))
     if not part.exists():
-        earlier = earlier_file(path)
         found = read_caption_file(earlier) if earlier.exists() else iter(())
         captioned = (caption for caption in found if caption.error is None)
         with held(part, CaptionFileError):
@@ -259,8 +260,9 @@ def _index(row: JsonDict, part: Path) -> int:
     return as_whole(row.get("place"), f"{part}: place")
 
 
-def _check_existing(path: Path, about: JsonDict) -> None:
-    beside = about_file(path)
+def _check_existing(path: Path, about: JsonDict, joined: Path) -> None:
+    """joined: the file's name when it is complete, beside which its description lies."""
+    beside = about_file(joined)
     if not beside.is_file():
         raise CaptionFileError(f"{path} is there already, and not of this command: give another --out")
     theirs = as_noted_now(read_json_object(beside))

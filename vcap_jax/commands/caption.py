@@ -80,8 +80,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = parser.parse_intermixed_args(arguments)
     if args.n > 1 and not args.sample and args.temperature is None:
         parser.error(f"-n {args.n}: greedily they would all be the same; add --sample")
-    if args.n < 1 or (args.batch is not None and args.batch < 1):
-        parser.error("-n and --batch: give at least 1")
+    if args.n > 1 and args.temperature == 0:
+        parser.error(f"-n {args.n}: at temperature 0 they would all be the same; give a higher one")
+    if args.n < 1 or args.page_limit < 1 or (args.batch is not None and args.batch < 1):
+        parser.error("-n, --batch and --page-limit: give at least 1")
+    if args.out is not None and args.out.is_dir():
+        parser.error(
+            f"--out {args.out} is a folder: name a file in it, such as {args.out / 'captions.jsonl'}"
+        )
     if args.shard is not None and args.out is None:
         parser.error("--shard: the shares are joined in a file; add --out")
     if args.retry_failed and args.out is None:

@@ -61,6 +61,8 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> Namespace:
     args = parser.parse_intermixed_args(arguments)
     if args.out is None and not (args.help_config or args.print_config):
         parser.error("--out is required: where the pool goes")
+    if args.out is not None and args.out.is_dir():
+        parser.error(f"--out {args.out} is a folder: name a file in it, such as {args.out / 'pool.jsonl'}")
     if args.retry_failed and args.shard is not None:
         parser.error("--retry-failed goes over a whole pool: leave --shard out")
     return args

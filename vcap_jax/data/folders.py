@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,7 +42,7 @@ def not_utf8(path: Path) -> str | None:
 def _inside(folder: Path, above: tuple[Path, ...]) -> Iterator[tuple[Path, bool]]:
     above = (*above, folder.resolve())
     with os.scandir(folder) as entries:
-        found = sorted((e.name, e.is_dir()) for e in entries if not e.name.startswith("."))
+        found = sorted((e.name, _is_folder(e)) for e in entries if not e.name.startswith("."))
     for name, is_folder in found:
         path = folder / name
         if is_folder:
@@ -52,3 +53,12 @@ def _inside(folder: Path, above: tuple[Path, ...]) -> Iterator[tuple[Path, bool]
         if seen and (problem := not_utf8(path)) is not None:
             raise ManifestError(problem)
         yield path, seen
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        return False  # a link that leads to itself: nothing is there

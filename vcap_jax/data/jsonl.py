@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from vcap_jax.data.errors import ManifestError
-from vcap_jax.system.files import drop_torn_end
+from vcap_jax.system.files import drop_torn_end, last_line
 from vcap_jax.system.json_values import JsonDict, JsonObject, as_object, parse_json
 
 _ADDRESS = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+:/")
@@ -36,7 +36,7 @@ def read_objects(path: Path, what: str) -> Iterator[tuple[int, JsonDict]]:
                     continue
                 try:
                     value = parse_json(line)
-                except ValueError as error:
+                except (ValueError, RecursionError) as error:
                     raise ManifestError(
                         f"{path}:{number}: not valid JSON ({error}): write one JSON object per line"
                     ) from error
@@ -60,8 +60,8 @@ def read_objects(path: Path, what: str) -> Iterator[tuple[int, JsonDict]]:
 def last_row(path: Path) -> JsonDict | None:
     """The last row of a file that grows line by line, None if it has none; what a kill tore off is cut away."""
     drop_torn_end(path)
-    whole = path.read_bytes() if path.exists() else b""
-    return as_object(parse_json(whole.splitlines()[-1]), f"the last line of {path}") if whole else None
+    line = last_line(path) if path.exists() else b""
+    return as_object(parse_json(line), f"the last line of {path}") if line else None
 
 
 def string_list(value: object, where: str, key: str) -> tuple[str, ...]:

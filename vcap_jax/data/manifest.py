@@ -11,6 +11,7 @@ is taken as a manifest too: a sample is a file, its id the file's path in the fo
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -131,8 +132,20 @@ def missing_files(samples: Sequence[Sample]) -> list[tuple[Sample, Path]]:
     """The samples of which a file does not exist, with the first such file. Many are looked for at a time: on network
     storage each costs a round trip."""
     with ThreadPoolExecutor(max_workers=32) as pool:
-        found = pool.map(lambda s: next((file for file in s.files if not file.is_file()), None), samples)
+        found = pool.map(lambda s: next((file for file in s.files if not _may_be_file(file)), None), samples)
         return [(sample, file) for sample, file in zip(samples, found, strict=True) if file is not None]
+
+
+def _may_be_file(path: Path) -> bool:
+    """Whether there is a file, or something that this user may not see, of which reading it tells."""
+    try:
+        return path.is_file()
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            return False
+        if error.errno in (errno.EACCES, errno.EPERM):
+            return True
+        raise
 
 
 def _sample(row: JsonObject, source: Path, number: int) -> Sample:

@@ -58,6 +58,9 @@ from vcap_jax.reward.client import model_now
 from vcap_jax.system.file_locks import only_one
 from vcap_jax.system.json_values import JsonDict, JsonObject, as_object, read_json_object
 
+_SHOWN = "judge.video_input="
+"""Among a captioner's settings, how clips reach a served one."""
+
 
 class NothingMeasured(EvaluatorError):
     """An evaluation that is complete and has no figure, such as by a judge that refuses every question."""
@@ -322,7 +325,10 @@ def _request_row(request: EvaluationRequest, benchmark: Benchmark[object], capti
         "options": {key: value for key, value in options.items() if value is not None},
         "captioner": dict(captioner),
         "step": request.step,
-        "settings": [word for word in request.captioner if not word.startswith("judge.")],
+        # Of how a served captioner is asked, the rest decides no caption.
+        "settings": [
+            word for word in request.captioner if not word.startswith("judge.") or word.startswith(_SHOWN)
+        ],
         "temperature": request.temperature,
         "seed": request.seed,
         "prompts": {name: template.version for name, template in benchmark.templates.items()},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from vcap_jax.captioning.by_endpoint import EndpointCaptioner, Load
+from vcap_jax.captioning.by_endpoint import EndpointCaptioner, Load, shown_rules
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.references import Provenance, asked_digest
 from vcap_jax.references.asking import Asking
@@ -37,8 +37,7 @@ class EndpointWriter:
         say: Callable[[str], None],
     ) -> None:
         self._config, self._samples, self._seed, self._ended_only = config, samples, seed, ended_only
-        self._reader = reader
-        self._say = say
+        self._endpoint, self._reader, self._say = endpoint, reader, say
         self._rollout = reference_rollout(config)
         self._captioner = EndpointCaptioner(
             endpoint,
@@ -57,7 +56,9 @@ class EndpointWriter:
             writer=captioner.name,
             weights=None,
             seed=self._seed,
-            settings=settings | {"sampling": captioner.sent, "ended_only": self._ended_only},
+            settings=settings
+            | {"sampling": captioner.sent, "ended_only": self._ended_only}
+            | shown_rules(config.data.judge_media, self._endpoint),
             asked=asked_digest(self._samples),
         )
         return CaptionWriter(
@@ -68,10 +69,16 @@ class EndpointWriter:
         self._captioner.__exit__(*exc)
 
     def _draws(
-        self, samples: Sequence[Sample], window: WindowDraw | None, *, seed: int, first: int, on_bad: Report
+        self,
+        samples: Sequence[Sample],
+        window: WindowDraw | None,
+        *,
+        seed: int,
+        indices: Sequence[int],
+        on_bad: Report,
     ) -> Iterator[Captioned]:
         """See ``Draws``."""
-        del first  # a served model's seeds depend on ids
+        del indices  # a served model's seeds depend on ids
         for done in self._captioner.captions(samples, self._reader(window), seed=seed, on_bad=on_bad):
             if done.lacking:
                 self._say(f"sample {done.sample.id} gets {len(done.captions)} references: {done.lacking}")

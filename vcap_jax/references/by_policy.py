@@ -73,11 +73,16 @@ class PolicyWriter(CaptionWriter):
         )
 
         def draws(
-            samples: Sequence[Sample], window: WindowDraw | None, *, seed: int, first: int, on_bad: Report
+            samples: Sequence[Sample],
+            window: WindowDraw | None,
+            *,
+            seed: int,
+            indices: Sequence[int],
+            on_bad: Report,
         ) -> Iterator[Captioned]:
             load = None
             if window is not None:
                 load = sample_reader(config, ctx.policy.processor, window=window, judged=False)
-            return captioner.captions(samples, seed=seed, first=first, load=load, on_bad=on_bad)
+            return captioner.captions(samples, seed=seed, indices=indices, load=load, on_bad=on_bad)
 
         super().__init__(config, draws, provenance, segments=segments, asking=asking, ended_only=ended_only)

@@ -26,11 +26,17 @@ Report = Callable[[BadSample], None]
 
 
 class Draws(Protocol):
-    """Captions by one captioner: of whole samples, or of windows as ``window`` draws them. first: index of the first
-    sample."""
+    """Captions by one captioner: of whole samples, or of windows as ``window`` draws them. indices: of the samples,
+    which their draws depend on."""
 
     def __call__(
-        self, samples: Sequence[Sample], window: WindowDraw | None, *, seed: int, first: int, on_bad: Report
+        self,
+        samples: Sequence[Sample],
+        window: WindowDraw | None,
+        *,
+        seed: int,
+        indices: Sequence[int],
+        on_bad: Report,
     ) -> Iterator[Captioned]: ...
 
 
@@ -58,23 +64,26 @@ class CaptionWriter:
         self.questions = 0 if asking is None else asking.each
         self._ended_only = ended_only
 
-    def whole(self, samples: Sequence[Sample], first: int, on_bad: Report) -> Iterator[Written]:
+    def whole(self, samples: Sequence[Sample], indices: Sequence[int], on_bad: Report) -> Iterator[Written]:
         """See ``ReferenceWriter``."""
-        index_of = {sample.id: first + index for index, sample in enumerate(samples)}
-        for done in self._draws(samples, None, seed=self.provenance.seed, first=first, on_bad=on_bad):
+        index_of = {sample.id: index for sample, index in zip(samples, indices, strict=True)}
+        for done in self._draws(samples, None, seed=self.provenance.seed, indices=indices, on_bad=on_bad):
             texts = self._texts(done)
             if texts:
                 yield Written(index=index_of[done.sample.id], references=texts)
             else:
                 on_bad(self._speechless(done))
 
-    def windows(self, samples: Sequence[Sample], first: int, on_bad: Report) -> Iterator[Written]:
+    def windows(
+        self, samples: Sequence[Sample], indices: Sequence[int], skip: int, on_bad: Report
+    ) -> Iterator[Written]:
         """See ``ReferenceWriter``."""
         config, seed = self._config, self.provenance.seed
         draw = WindowDraw(config.reward.local, seed=seed, prompt=config.references.segment_prompt)
-        items = draw.items(samples, self.segments, first % self.segments)
-        index_of = {item.id: first + index for index, item in enumerate(items)}
-        for done in self._draws(items, draw, seed=seed + WINDOW_SEED, first=first, on_bad=on_bad):
+        items = draw.items(samples, self.segments, skip)
+        places = _of_items(indices, self.segments, skip)
+        index_of = {item.id: place for item, place in zip(items, places, strict=True)}
+        for done in self._draws(items, draw, seed=seed + WINDOW_SEED, indices=places, on_bad=on_bad):
             texts = tuple(filter(None, map(description, self._texts(done))))
             if texts:
                 item = done.sample
@@ -82,13 +91,16 @@ class CaptionWriter:
             else:
                 on_bad(self._speechless(done))
 
-    def answers(self, samples: Sequence[Sample], first: int, on_bad: Report) -> Iterator[Written]:
+    def answers(
+        self, samples: Sequence[Sample], indices: Sequence[int], skip: int, on_bad: Report
+    ) -> Iterator[Written]:
         """See ``ReferenceWriter``."""
         assert self._asking is not None
         seed = self.provenance.seed + QUESTION_SEED
-        items = self._asking.items(samples, seed=seed, skip=first % self.questions)
-        index_of = {item.id: first + index for index, item in enumerate(items)}
-        for done in self._draws(items, None, seed=seed, first=first, on_bad=on_bad):
+        items = self._asking.items(samples, seed=seed, skip=skip)
+        places = _of_items(indices, self.questions, skip)
+        index_of = {item.id: place for item, place in zip(items, places, strict=True)}
+        for done in self._draws(items, None, seed=seed, indices=places, on_bad=on_bad):
             if texts := self._texts(done):
                 yield Written(index=index_of[done.sample.id], references=texts)
             else:
@@ -108,6 +120,11 @@ class CaptionWriter:
         )
 
 
+def _of_items(indices: Sequence[int], each: int, skip: int) -> list[int]:
+    """The indices of the samples' items, ``each`` of every sample, but for the first ``skip``."""
+    return [index * each + k for index in indices for k in range(each)][skip:]
+
+
 def caption_settings(
     config: RunConfig, rollout: RolloutConfig, segments: int, asking: Asking | None
 ) -> JsonDict:
@@ -125,6 +142,8 @@ def caption_settings(
         "fps": data.fps,
         "segments": segments,
     }
+    if config.data.manifest is None and config.world.seed:
+        settings["world_seed"] = config.world.seed  # whose scenes have the ids of those of any other
     if segments:
         local = config.reward.local
         settings |= {

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import partial
-from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -54,6 +53,8 @@ class PoolError(VCapError, RuntimeError):
 
 _TOLD = {"whole": "references", "windows": "references of windows", "answers": "answers to questions"}
 """What a user is told of each part of a pool."""
+_TRIED = 64
+"""Samples with windows or questions that are tried again together: an error among them loses what they got."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,20 +84,28 @@ class ReferenceWriter(Protocol):
         ...
 
     def whole(
-        self, samples: Sequence[Sample], first: int, on_bad: Callable[[BadSample], None]
+        self, samples: Sequence[Sample], indices: Sequence[int], on_bad: Callable[[BadSample], None]
     ) -> Iterator[Written]:
-        """Captions whole samples, in order; ``first`` is the index of the first one in the manifest."""
+        """Captions whole samples, in order; ``indices`` are theirs in the manifest, ascending."""
         ...
 
     def windows(
-        self, samples: Sequence[Sample], first: int, on_bad: Callable[[BadSample], None]
+        self,
+        samples: Sequence[Sample],
+        indices: Sequence[int],
+        skip: int,
+        on_bad: Callable[[BadSample], None],
     ) -> Iterator[Written]:
-        """Captions ``segments`` windows of every video; window k of the sample at index i has index
-        ``i * segments + k``. ``first`` is the index of the first window to caption, inside the first sample."""
+        """Captions ``segments`` windows of every video but for the first ``skip`` windows of the first one; window k of
+        the sample at index i has index ``i * segments + k``."""
         ...
 
     def answers(
-        self, samples: Sequence[Sample], first: int, on_bad: Callable[[BadSample], None]
+        self,
+        samples: Sequence[Sample],
+        indices: Sequence[int],
+        skip: int,
+        on_bad: Callable[[BadSample], None],
     ) -> Iterator[Written]:
         """Answers to the ``questions`` of every sample, which are counted as windows are."""
         ...
@@ -132,12 +141,13 @@ def write_pool(
     check_plan(parts, asdict(provenance), what="pool", error=PoolError)
     first, last = shard.span(len(samples))
     jobs: list[tuple[str, int, int, Callable[[int], Iterator[Written]]]] = [
-        ("whole", first, last, lambda index: writer.whole(samples[index:last], index, report))
+        ("whole", first, last, lambda index: writer.whole(samples[index:last], range(index, last), report))
     ]
     for beside in _parts_of_samples(writer):
 
         def items(index: int, one: _Part = beside) -> Iterator[Written]:
-            return one.draw(samples[index // one.per : last], index, report)
+            begin, skip = divmod(index, one.per)
+            return one.draw(samples[begin:last], range(begin, last), skip, report)
 
         jobs.append((beside.name, first * beside.per, last * beside.per, items))
     for name, start, stop, captions in jobs:
@@ -162,7 +172,7 @@ class _Part(NamedTuple):
 
     name: str
     per: int
-    draw: Callable[[Sequence[Sample], int, Callable[[BadSample], None]], Iterator[Written]]
+    draw: Callable[[Sequence[Sample], Sequence[int], int, Callable[[BadSample], None]], Iterator[Written]]
 
 
 def _parts_of_samples(writer: ReferenceWriter) -> list[_Part]:
@@ -294,42 +304,49 @@ def _retried(
     report: Callable[[BadSample], None],
 ) -> ReferencePool:
     """The pool with entries for those of the samples that had none and get one now. What came before a signal or an
-    error is kept: it is raised once that is written."""
+    error is kept: it is raised once that is written. A kill loses a tenth of the pool at most, or ``_TRIED`` entries:
+    it is written whole each time."""
     entries = {entry.id: entry for entry in pool.entries()}
     missing = [index for index, sample in enumerate(samples) if sample.id not in entries]
 
-    def kept() -> ReferencePool:
-        if len(entries) == len(pool):
-            return pool
-        ordered = [entries[sample.id] for sample in samples if sample.id in entries]
-        return _written(path, ordered, writer.provenance)
+    def kept() -> None:
+        nonlocal pool
+        if len(entries) > len(pool):
+            ordered = [entries[sample.id] for sample in samples if sample.id in entries]
+            pool = _written(path, ordered, writer.provenance)
 
     try:
-        for first, last in _stretches(missing):
-            for entry in _of_stretch(writer, samples, first, last, report):
+        for indices in _tried_together(writer, missing):
+            for entry in _tried(writer, samples, indices, report):
                 entries[entry.id] = entry
+                if len(entries) - len(pool) >= max(_TRIED, len(pool) // 10):
+                    kept()
             if requested():
                 break
-    except BaseException:
+    finally:
         kept()
-        raise
-    pool = kept()
     raise_if_requested(f"stopped with {len(samples) - len(pool)} samples still without references")
     return pool
 
 
-def _of_stretch(
+def _tried_together(writer: ReferenceWriter, missing: Sequence[int]) -> Iterator[Sequence[int]]:
+    """Those that are asked about side by side: all, or some where entries come only once their parts are there."""
+    most = _TRIED if _parts_of_samples(writer) else max(1, len(missing))
+    for first in range(0, len(missing), most):
+        yield missing[first : first + most]
+
+
+def _tried(
     writer: ReferenceWriter,
     samples: Sequence[Sample],
-    first: int,
-    last: int,
+    indices: Sequence[int],
     report: Callable[[BadSample], None],
 ) -> Iterator[PoolEntry]:
-    """Entries of the samples from ``first`` to one before ``last``: as they come, or where they have windows or
-    questions once all of those are there."""
+    """Entries of the samples at ``indices``: as they come, or where they have windows or questions once all of those
+    are there."""
     parts = _parts_of_samples(writer)
     texts: dict[int, tuple[str, ...]] = {}
-    for written in writer.whole(samples[first:last], first, report):
+    for written in writer.whole([samples[index] for index in indices], indices, report):
         texts[written.index] = written.references
         if not parts:
             yield _entry(samples[written.index], written.references)
@@ -337,25 +354,21 @@ def _of_stretch(
         return
     windows: dict[int, list[Segment]] = {}
     answers: dict[int, list[tuple[str, ...]]] = {}
+    found = [index for index in indices if index in texts]
     for part in parts:
-        for found in part.draw(samples[first:last], first * part.per, report):
-            index = found.index // part.per
-            if found.window is None:
-                answers.setdefault(index, []).append(found.references)
+        for written in part.draw([samples[index] for index in found], found, 0, report):
+            index = written.index // part.per
+            if written.window is None:
+                answers.setdefault(index, []).append(written.references)
                 continue
-            segment = Segment(start=found.window.start, end=found.window.end, references=found.references)
+            segment = Segment(
+                start=written.window.start, end=written.window.end, references=written.references
+            )
             windows.setdefault(index, []).append(segment)
     if requested():
         return  # some may be lacking: these are tried again
     for index, references in texts.items():
         yield _entry(samples[index], references, answers.get(index, ()), windows.get(index, ()))
-
-
-def _stretches(indices: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Runs of neighbouring indices, as first and one past the last."""
-    for _, run in groupby(enumerate(indices), key=lambda pair: pair[1] - pair[0]):
-        found = [index for _, index in run]
-        yield found[0], found[-1] + 1
 
 
 def _texts(row: JsonObject) -> tuple[str, ...]:

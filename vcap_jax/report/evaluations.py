@@ -99,4 +99,5 @@ def _folders(folder: RunFolder) -> list[Path]:
 
 def _files(folder: RunFolder) -> Iterator[Path]:
     for each in _folders(folder):
-        yield from sorted(each.glob("*.json"))
+        # A leading dot marks what a process left that was killed while it wrote.
+        yield from sorted(path for path in each.glob("*.json") if not path.name.startswith("."))

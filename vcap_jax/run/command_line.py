@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import logging
 import math
 import os
@@ -151,6 +152,7 @@ def guarded(
     """
     from vcap_jax.system.shutdown import stop_on_signal
 
+    _print_anything()
     with stop_on_signal():
         try:
             return work()
@@ -228,6 +230,13 @@ def _as_vcap() -> bool:
     return Path(sys.argv[0]).stem == "vcap"
 
 
+def _print_anything() -> None:
+    """What the locale's encoding lacks is printed as an escape, as on the error output: a caption, or the name of a
+    file, ends no command."""
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
 def say(text: str) -> None:
     """Prints what a command says, at once."""
     print(text, flush=True)
@@ -263,6 +272,7 @@ def _run(args: argparse.Namespace, command: Callable[[RunConfig, Processes], int
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     from vcap_jax.system.shutdown import stop_on_signal
 
+    _print_anything()
     with stop_on_signal(), ExitStack() as stack:
         processes: Processes | None = None
         try:

@@ -273,7 +273,8 @@ class _Checks:
 
     def _in_pool(self, pool: ReferencePool, source: str, samples: Sequence[Sample] | None, count: int) -> int:
         if samples is None:
-            return count  # the scenes' ids are known when they are made
+            self._of_these_scenes(pool, source)
+            return count
         found = sum(sample.id in pool for sample in samples)
         if not found:
             raise ManifestError(
@@ -281,6 +282,20 @@ class _Checks:
                 f'"{pool.entries()[0].id}", the manifest\'s "{samples[0].id}"'
             )
         return found
+
+    def _of_these_scenes(self, pool: ReferencePool, source: str) -> None:
+        """The embedded world's scenes have the same ids whatever they are of."""
+        if pool.header is None:
+            return
+        config, settings = self._config, pool.header.provenance.settings
+        wanted = (config.modality, config.world.seed)
+        there = (settings.get("modality", config.modality), settings.get("world_seed", 0))
+        if there != wanted:
+            raise ManifestError(
+                f"{source} was written for {there[0]}s of world.seed {there[1]}, and the scenes here are {wanted[0]}s "
+                f"of world.seed {wanted[1]}, which have the same ids: name a pool of these, or set modality and "
+                "world.seed"
+            )
 
     def questions(self, samples: Sequence[Sample] | None) -> None:
         path = self._config.reward.vqa.questions

@@ -7,7 +7,7 @@ import fcntl
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -70,4 +70,14 @@ def only_one(folder: Path, error: type[VCapError], remedy: str) -> Iterator[None
         file.truncate(0)
         file.write(f"{os.getpid()} on {socket.gethostname()}\n")
         file.flush()
+        yield
+
+
+@contextmanager
+def waited_for(path: Path) -> Iterator[None]:
+    """Holds a file, which is made where it is not there, for whoever is inside, and waits as long as another is. Where
+    the file system knows no locks nobody waits."""
+    with path.open("ab") as file:
+        with suppress(OSError):
+            fcntl.flock(file, fcntl.LOCK_EX)
         yield

@@ -8,6 +8,7 @@ import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 _BLOCK = 1 << 16
 """Bytes that are read at a time in search of a line's end."""
@@ -61,17 +62,30 @@ def drop_torn_end(path: Path) -> None:
     if not path.exists():
         return
     with path.open("rb") as file:
-        whole = end = file.seek(0, os.SEEK_END)
-        while whole:
-            begin = max(0, whole - _BLOCK)
-            file.seek(begin)
-            found = file.read(whole - begin).rfind(b"\n")
-            if found >= 0:
-                whole = begin + found + 1
-                break
-            whole = begin
+        end = file.seek(0, os.SEEK_END)
+        whole = _line_begin(file, end)
     if whole < end:
         os.truncate(path, whole)
+
+
+def last_line(path: Path) -> bytes:
+    """The last line of a file, with its end; empty for an empty file. Of a long file no more is read than it needs."""
+    with path.open("rb") as file:
+        end = file.seek(0, os.SEEK_END)
+        file.seek(_line_begin(file, max(0, end - 1)))
+        return file.read()
+
+
+def _line_begin(file: BinaryIO, end: int) -> int:
+    """Where the line begins that goes on, or would begin, at byte ``end``."""
+    while end:
+        begin = max(0, end - _BLOCK)
+        file.seek(begin)
+        found = file.read(end - begin).rfind(b"\n")
+        if found >= 0:
+            return begin + found + 1
+        end = begin
+    return 0
 
 
 def tail(path: Path, lines: int) -> str:
