@@ -78,13 +78,6 @@ def test_what_changes_no_result_may_change(tmp_path: Path, setting: str, free: b
             resumed(tmp_path / "run", SECOND, setting)
 
 
-def test_short_caches_may_be_added_to_a_run_and_taken_away(tmp_path: Path) -> None:
-    begun(tmp_path / "run")
-    resumed(tmp_path / "run", "rollout.short_groups=16", "rollout.short_length=512")
-    resumed(tmp_path / "run", "rollout.short_groups=16", "rollout.short_length=1024")
-    resumed(tmp_path / "run")
-
-
 def test_every_setting_of_a_judge_decides_scores_or_does_not() -> None:
     """A new one must be put into one of the two."""
     assert DECIDES_SCORES | {*JUDGE_MAY_DIFFER} == {field.name for field in fields(JudgeConfig)}
