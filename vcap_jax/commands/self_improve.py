@@ -5,8 +5,8 @@ r"""Trains round after round, each from the base and on references by the round 
     python launch/self_improve.py --config configs/paper/image.yaml model.path=/models/Qwen3-VL-8B-Instruct \
         data.manifest=/data/train.jsonl 'judge.urls=[http://127.0.0.1:8000]'
 
-Started again, it goes on where it stopped. DIR/e1, DIR/e2, ... are runs as launch/train.py makes them, DIR/pools what
-they learned from, DIR/summary.json the table that is printed at the end.
+Started again, it goes on where it stopped. DIR/e1, DIR/e2, ... are runs as launch/train.py makes them, DIR/pools has
+what each but the first learned from, DIR/summary.json the table that is printed at the end.
 """
 
 from __future__ import annotations

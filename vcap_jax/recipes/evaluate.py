@@ -26,6 +26,7 @@ from typing import cast
 from vcap_jax.captioning.settings import Modality, is_served, own_requests
 from vcap_jax.evals.asking import ROLES, Asker, RoleName
 from vcap_jax.evals.benchmarks.benchmark import Benchmark
+from vcap_jax.evals.benchmarks.comparison import VIDEO_QA
 from vcap_jax.evals.benchmarks.files import read_predictions
 from vcap_jax.evals.benchmarks.results import (
     RESULTS,
@@ -162,7 +163,7 @@ class _Work:
         """held: until when its folder is this process's."""
         if name not in BENCHMARKS:
             raise EvaluationRefused(
-                f"--benchmark {name} is none of this project: give one of {', '.join(BENCHMARKS)}"
+                f"--benchmark {name} is none of this project: give one of {', '.join((*BENCHMARKS, VIDEO_QA))}"
             )
         folder = request.out / name
         data = request.data / name if (request.data / name).is_dir() else request.data
