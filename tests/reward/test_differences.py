@@ -122,7 +122,7 @@ def answer(**changes: Any) -> str:
     ("text", "reason"),
     [
         ("nothing", "no_verdict"),
-        (f'{{"Differences": {"[" * 600}{"]" * 600}}}', "broken_json"),
+        (f'{{"Differences": {"[" * 100_000}{"]" * 100_000}}}', "broken_json"),
         ('{"Differences": [] } {"Differences": []}', "ambiguous"),
         ('{"Differences": {}}', "bad_answer"),
         ('{"Differences": [{"Caption": {}}]}', "missing_key"),
