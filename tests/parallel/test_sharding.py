@@ -74,6 +74,13 @@ def test_impossible_meshes_are_refused() -> None:
         MeshConfig(tensor=0)
 
 
+def test_an_odd_factor_is_refused_under_a_jax_that_dies_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jax, "__version_info__", (0, 12, 0))
+    with pytest.raises(ValueError, match=r"mesh\.fsdp is 6, .*install jax 0\.10"):
+        Placement.build(MeshConfig(fsdp=6))
+    assert Placement.build(MeshConfig(fsdp=8)).mesh.size == 8
+
+
 @pytest.mark.parametrize(
     ("path", "shape", "sizes", "spec"),
     [

@@ -44,6 +44,10 @@ GROUP_AXES = ("data", *FSDP_AXES)
 
 _SIZES = ("data", "fsdp", "tensor")
 
+_KNOWN = (0, 10)
+"""The last series of JAX under which a mesh with an odd factor is known to compile: XLA of 0.11.2 and of 0.12.0.1 ends
+the process with a failed check instead."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -91,10 +95,17 @@ def axis_sizes(config: MeshConfig, devices: int) -> dict[str, int]:
 def make_mesh(config: MeshConfig, devices: Sequence[jax.Device] | None = None) -> Mesh:
     """A mesh over ``devices`` (default: all of them), or over the first ones if the sizes name fewer.
 
-    Raises ValueError if the sizes do not fit, or leave devices of another process without work.
+    Raises ValueError if the sizes do not fit, or leave devices of another process without work, and for an odd factor
+    under a JAX that cannot compile it.
     """
     devices = jax.devices() if devices is None else devices
-    sizes = tuple(axis_sizes(config, len(devices)).values())
+    by_axis = axis_sizes(config, len(devices))
+    if by_axis["odd"] > 1 and jax.__version_info__[:2] > _KNOWN:
+        raise ValueError(
+            f"mesh.fsdp is {by_axis['fsdp'] * by_axis['odd']}, and XLA of JAX {jax.__version__} may end the process where "
+            "that is no power of two: install jax 0.10 (pip install 'jax<0.11'), or set mesh.fsdp to a power of two"
+        )
+    sizes = tuple(by_axis.values())
     used = math.prod(sizes)
     if used < len(devices) and jax.process_count() > 1:
         raise ValueError(f"mesh {sizes} leaves {len(devices) - used} of {len(devices)} devices idle; use all")
