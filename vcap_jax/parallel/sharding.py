@@ -102,8 +102,9 @@ def make_mesh(config: MeshConfig, devices: Sequence[jax.Device] | None = None) -
     by_axis = axis_sizes(config, len(devices))
     if by_axis["odd"] > 1 and jax.__version_info__[:2] > _KNOWN:
         raise ValueError(
-            f"mesh.fsdp is {by_axis['fsdp'] * by_axis['odd']}, and XLA of JAX {jax.__version__} may end the process where "
-            "that is no power of two: install jax 0.10 (pip install 'jax<0.11'), or set mesh.fsdp to a power of two"
+            f"mesh.fsdp is {by_axis['fsdp'] * by_axis['odd']}, and XLA of JAX {jax.__version__} may end the process "
+            "where that is no power of two: install jax 0.10 (pip install 'jax<0.11'), or set mesh.fsdp to a power of "
+            "two"
         )
     sizes = tuple(by_axis.values())
     used = math.prod(sizes)
