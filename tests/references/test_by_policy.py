@@ -11,6 +11,8 @@ import pytest
 
 from vcap_jax.configuration import load_config
 from vcap_jax.data.errors import MediaError
+from vcap_jax.data.pipeline import BadSample
+from vcap_jax.references.asking import Asking
 from vcap_jax.references.by_policy import PolicyWriter, reference_rollout
 from vcap_jax.references.writing import Shard, write_pool
 from vcap_jax.report.run_folder import RunFolder
@@ -123,6 +125,44 @@ def test_a_sample_that_nothing_was_said_of_is_reported(prepared) -> None:
         assert bad[-1].id == prepared.samples[1].id
         if ended_only:
             assert "1 were cut off" in bad[0].reason
+
+
+def test_a_question_without_an_answer_is_told_as_part_of_its_sample(prepared) -> None:
+    """The sample keeps its entry, so it is not told to be skipped."""
+
+    class Silent:
+        def run(self, params, samples, **_):
+            for sample in samples:
+                yield Captioned(sample, ("",), (1,), (True,))
+
+    ctx = SimpleNamespace(
+        config=prepared.ctx.config,
+        policy=SimpleNamespace(frozen={}),
+        sampler=None,
+        servers=None,
+        own_params=lambda params: params,
+        captioner=lambda sampler: Silent(),
+    )
+    writer = PolicyWriter(
+        ctx,
+        {},
+        prepared.samples,
+        name="",
+        seed=0,
+        rollout=ctx.config.rollout,
+        asking=Asking(questions=("What is at the top?", "What is below?"), each=2),
+    )
+    samples = prepared.samples[:2]
+    bad: list[BadSample] = []
+    assert list(writer.answers(samples, (0, 1), 1, bad.append)) == []
+    assert [(one.id, one.part) for one in bad] == [
+        (samples[0].id, "the answer to 'What is below?'"),
+        (samples[1].id, "the answer to 'What is at the top?'"),
+        (samples[1].id, "the answer to 'What is below?'"),
+    ]
+    assert str(bad[0]).startswith(
+        f"skipped the answer to 'What is below?' of sample {samples[0].id}: of its 1 "
+    )
 
 
 def test_a_sample_that_cannot_be_read_may_be_refused(prepared) -> None:

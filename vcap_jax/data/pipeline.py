@@ -63,10 +63,15 @@ class PipelineSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class BadSample:
-    """A sample that could not be used, and why (names the file)."""
+    """A sample that could not be used, and why (names the file). part: what of it, in words; "" for all of it."""
 
     id: str
     reason: str
+    part: str = ""
+
+    def __str__(self) -> str:
+        of = f"{self.part} of " if self.part else ""
+        return f"skipped {of}sample {self.id}: {self.reason}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -229,7 +229,7 @@ class Training:
             raise StepNotDone(str(error)) from error
         data_seconds = time.monotonic() - begin
         for bad in batch.skipped:
-            self.log.message(f"skipped sample {bad.id}: {bad.reason}")
+            self.log.message(str(bad))
         groups, old = (None, None) if known is None else (known.groups, known.old)
         draw: StepDraw | Exception
         own = self.own_params(held.state.params)

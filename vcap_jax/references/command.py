@@ -63,7 +63,7 @@ def write_requested_pool(
     progress = PoolProgress(say, seconds=10)
 
     def on_bad(bad: BadSample) -> None:
-        say(f"skipped sample {bad.id}: {bad.reason}")
+        say(str(bad))
 
     def write(writer: ReferenceWriter, samples: Sequence[Sample]) -> ReferencePool | None:
         return write_pool(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Protocol
 
 from vcap_jax.data.manifest import Sample
@@ -81,13 +81,14 @@ class CaptionWriter:
         config, seed = self._config, self.provenance.seed
         draw = WindowDraw(config.reward.local, seed=seed, prompt=config.references.segment_prompt)
         items = draw.items(samples, self.segments, skip)
-        places = _of_items(indices, self.segments, skip)
-        index_of = {item.id: place for item, place in zip(items, places, strict=True)}
-        for done in self._draws(items, draw, seed=seed + WINDOW_SEED, indices=places, on_bad=on_bad):
+        places = _places(items, samples, indices, self.segments, skip)
+        on_bad = _as_parts(on_bad, places, lambda item: f"window {int(item.rpartition('#')[2]) + 1}")
+        numbers = [place.index for place in places.values()]
+        for done in self._draws(items, draw, seed=seed + WINDOW_SEED, indices=numbers, on_bad=on_bad):
             texts = tuple(filter(None, map(description, self._texts(done))))
             if texts:
                 item = done.sample
-                yield Written(index=index_of[item.id], references=texts, window=draw.drawn(item))
+                yield Written(index=places[item.id].index, references=texts, window=draw.drawn(item))
             else:
                 on_bad(self._speechless(done))
 
@@ -98,11 +99,13 @@ class CaptionWriter:
         assert self._asking is not None
         seed = self.provenance.seed + QUESTION_SEED
         items = self._asking.items(samples, seed=seed, skip=skip)
-        places = _of_items(indices, self.questions, skip)
-        index_of = {item.id: place for item, place in zip(items, places, strict=True)}
-        for done in self._draws(items, None, seed=seed, indices=places, on_bad=on_bad):
+        asked = {item.id: item.prompt for item in items}
+        places = _places(items, samples, indices, self.questions, skip)
+        on_bad = _as_parts(on_bad, places, lambda item: f"the answer to {asked[item]!r}")
+        numbers = [place.index for place in places.values()]
+        for done in self._draws(items, None, seed=seed, indices=numbers, on_bad=on_bad):
             if texts := self._texts(done):
-                yield Written(index=index_of[done.sample.id], references=texts)
+                yield Written(index=places[done.sample.id].index, references=texts)
             else:
                 on_bad(self._speechless(done))
 
@@ -120,9 +123,34 @@ class CaptionWriter:
         )
 
 
-def _of_items(indices: Sequence[int], each: int, skip: int) -> list[int]:
-    """The indices of the samples' items, ``each`` of every sample, but for the first ``skip``."""
-    return [index * each + k for index in indices for k in range(each)][skip:]
+@dataclass(frozen=True)
+class _Place:
+    """index: of an item among those of all samples, which its draws depend on. owner: id of its sample."""
+
+    index: int
+    owner: str
+
+
+def _places(
+    items: Sequence[Sample], samples: Sequence[Sample], indices: Sequence[int], each: int, skip: int
+) -> dict[str, _Place]:
+    """By the id of each of ``items``: ``each`` of every sample, but for the first ``skip``."""
+    places = [
+        _Place(index * each + k, sample.id)
+        for sample, index in zip(samples, indices, strict=True)
+        for k in range(each)
+    ]
+    return {item.id: place for item, place in zip(items, places[skip:], strict=True)}
+
+
+def _as_parts(on_bad: Report, places: Mapping[str, _Place], words: Callable[[str], str]) -> Report:
+    """Tells of items as parts of their samples, which keep their entries. words: what of it an item is, by its id."""
+
+    def report(bad: BadSample) -> None:
+        owner = places[bad.id].owner
+        on_bad(BadSample(id=owner, reason=bad.reason.replace(bad.id, owner), part=words(bad.id)))
+
+    return report
 
 
 def caption_settings(

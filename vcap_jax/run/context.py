@@ -126,7 +126,7 @@ class RunContext:
 
     def report_bad_sample(self, bad: BadSample) -> None:
         """Says which sample is left out, and why."""
-        self.say(f"skipped sample {bad.id}: {bad.reason}")
+        self.say(str(bad))
 
 
 def own_file(folder: RunFolder, name: str, processes: Processes) -> Path:

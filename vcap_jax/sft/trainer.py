@@ -127,7 +127,7 @@ class SupervisedTraining:
                     save_before(self.checkpoints, step, state, place)
                     raise stopped_in(step, error) from error
                 for bad in batch.skipped:
-                    self.log.message(f"skipped sample {bad.id}: {bad.reason}")
+                    self.log.message(str(bad))
                 read = time.monotonic()
                 batches = self.batches(batch.examples)
                 placed = [
