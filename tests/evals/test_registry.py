@@ -98,6 +98,7 @@ def test_an_evaluator_that_cannot_be_made_is_named_with_its_reason() -> None:
         ("{use: heldout, captions: 0}", "evaluators.0.captions .*expected int >= 1"),
         ("{use: heldout, max_completion_length: 0}", "max_completion_length .*expected int >= 1"),
         ("{use: heldout, sampling: {temperature: 0}}", "set captions to 1"),
+        ("{use: vdc, captions: 2, sampling: {temperature: 0}}", "set captions to 1"),
         ("{use: heldout, caption: 1}", "unknown key"),
         ("{}", "is required"),
     ],
@@ -105,6 +106,13 @@ def test_an_evaluator_that_cannot_be_made_is_named_with_its_reason() -> None:
 def test_settings_that_cannot_work_are_refused(entry: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         load_config(RunConfig, [], [f"evaluation.evaluators=[{entry}]"])
+
+
+@pytest.mark.parametrize("captions", ["", ", captions: 1"])
+def test_a_benchmark_draws_one_caption_so_it_may_be_greedy(captions: str) -> None:
+    entry = f"{{use: vdc, sampling: {{temperature: 0}}, options: {{data: x}}{captions}}}"
+    config = load_config(RunConfig, [], [f"evaluation.evaluators=[{entry}]"])
+    assert config.evaluation.evaluators[0].sampling.temperature == 0
 
 
 def test_evaluators_are_configured_on_the_command_line() -> None:

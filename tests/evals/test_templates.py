@@ -40,6 +40,13 @@ def test_the_version_is_that_of_the_text(tmp_path: Path) -> None:
     assert load_template("capmas/caption", (), str(tmp_path), plain=True).version != packaged.version
 
 
+@pytest.mark.parametrize("text", ["", " \n\n"])
+def test_an_empty_text_of_ones_own_is_refused(text: str, tmp_path: Path) -> None:
+    (tmp_path / "short.txt").write_text(text)
+    with pytest.raises(TemplateError, match=r"short\.txt' is empty: write the text, or remove the file"):
+        load_template("vdc/short", (), str(tmp_path), plain=True)
+
+
 def test_a_text_of_ones_own_that_nobody_would_ask_with_is_refused(tmp_path: Path) -> None:
     (tmp_path / "clair.txt").write_text("{REFERENCE} {CAPTION}")
     (tmp_path / "mine.txt").write_text("{CAPTION}")

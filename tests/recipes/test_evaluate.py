@@ -279,6 +279,36 @@ def test_killed_while_captioning_a_served_model_is_asked_for_no_caption_twice(
     assert row["captioner"]["sampling"]["temperature"] == 0
 
 
+def test_a_picture_of_several_captions_is_on_the_page_once(server: ScriptedJudge, tmp_path: Path) -> None:
+    data, out, said = tmp_path / "capmas", tmp_path / "out", list[str]()
+    for folder in (data / "images", data / "COVERAGE_TEST_VQA"):
+        folder.mkdir(parents=True)
+    Image.fromarray(np.full((8, 8, 3), 20, np.uint8)).save(data / "images" / "a.jpg")
+    (data / "COVERAGE_TEST_VQA" / "a.json").write_text('{"questions": ["?\\nA) x\\nB) y"], "answers": ["A"]}')
+    (data / "data.jsonl").write_text('{"dataset": "IIW-400", "image": "a", "caption": "Grey."}\n')
+    answers = {
+        "merge": '{"caption": "All grey."}',
+        "clair": '{"reason": "", "score": 50}',
+        "coverage": '{"Q1": "A"}',
+        "propositions": '{"propositions": []}',
+    }
+
+    def answer(body: dict[str, object], number: int) -> Reply:
+        asked = body.get("response_format")
+        if asked is None:
+            return Reply(content="A grey thing.")
+        return Reply(content=answers[asked["json_schema"]["name"].removeprefix("vcap_")])  # type: ignore[index]
+
+    server.answer = answer
+    request = requested(server, data, data, out)
+    request = replace(request, benchmarks=("capmas",), by=server.url, options={"captions": "merge5"})
+    evaluate(request, said.append)
+    page = (out / "capmas" / "worst.html").read_text()
+    assert page.count("<article>") == 1
+    assert "data:image" in page
+    assert not [line for line in said if "could not be drawn" in line]
+
+
 def test_what_cannot_work_is_told_before_work(
     server: ScriptedJudge, judge: ByStage, data: Path, captions: Path, tmp_path: Path
 ) -> None:

@@ -16,7 +16,7 @@ from vcap_jax.data.errors import MediaError
 from vcap_jax.data.manifest import read_manifest
 from vcap_jax.data.pipeline import BadSample
 from vcap_jax.data.references import PoolEntry, ReferencePool
-from vcap_jax.evals.config import EvaluationConfig, EvaluatorConfig
+from vcap_jax.evals.config import GREEDY, EvaluationConfig, EvaluatorConfig
 from vcap_jax.evals.protocol import EvaluatorError
 from vcap_jax.parallel.processes import ALONE, Processes
 from vcap_jax.report.evaluations import evaluations_of
@@ -260,6 +260,26 @@ def test_short_caches_are_left_out_where_captions_are_as_short(
     Evaluations(dataclasses.replace(ctx, config=config), None).of_policy("start", "p")
     (wanted,) = drawn
     assert (wanted.max_completion_length, wanted.short_length) == (tokens or 1024, short)
+
+
+def test_evaluators_that_draw_alike_share_the_compiled_programs(
+    made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, ctx = made("run")
+    one = dataclasses.replace(ctx.config.evaluation.evaluators[0], captions=1, sampling=GREEDY)
+    others = (
+        dataclasses.replace(one, name="again"),
+        dataclasses.replace(one, name="two", captions=2, sampling=None),
+    )
+    config = dataclasses.replace(ctx.config, evaluation=EvaluationConfig(every=2, evaluators=(one, *others)))
+    drawn: list[int] = []
+    monkeypatch.setattr(
+        evaluation, "group_sampler", lambda policy, wanted, processes: drawn.append(wanted.group_size)
+    )
+    evaluations = Evaluations(dataclasses.replace(ctx, config=config), None)
+    for when in ("start", "step-2"):
+        assert set(evaluations.of_policy(when, "p")) == {"words", "again", "two"}
+    assert drawn == [1, 2]
 
 
 def test_a_pool_is_evaluated_like_a_policy(made, tmp_path: Path) -> None:

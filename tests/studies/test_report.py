@@ -141,6 +141,16 @@ def test_the_page_needs_nothing_else_and_tells_what_json_tells(studied):
     assert told["made"]["complete"] == len(made.tasks) - 1
 
 
+@pytest.mark.parametrize(
+    ("more", "captions"), [((), 4), (("evaluation.evaluators=[{use: heldout, captions: 2}]",), 2)]
+)
+def test_how_many_held_out_captions_there_are_is_told(more, captions, tmp_path):
+    made = plan(quick=True, seeds=(0,), overrides=[*SMALL, "rollout.group_size=4", *more])
+    path = write_report(made, tmp_path, command="python launch/reproduce.py")
+    settings = json.loads(path.with_suffix(".json").read_text())["made"]["settings"]["image"]
+    assert settings.endswith(f"held-out scenes with {captions} captions each")
+
+
 def test_claims_about_arms_that_were_not_to_be_run_are_not_counted_as_open(tmp_path):
     quick = plan(quick=True, seeds=(0, 1, 2), overrides=SMALL)
     make_up(quick, tmp_path, QUALITY)

@@ -56,6 +56,17 @@ def test_what_only_watches_a_run_makes_no_other_folder(full):
         assert task.folder == full.tasks[key].folder
 
 
+def test_how_held_out_captions_are_drawn_makes_another_folder(full):
+    """They are what a study counts; other evaluators only watch."""
+    entry = "{use: heldout, captions: 1, sampling: {temperature: 0}}"
+    greedy = plan(quick=False, seeds=(0,), overrides=[f"evaluation.evaluators=[{entry}]"])
+    for key, task in greedy.tasks.items():
+        assert task.folder != full.tasks[key].folder
+    watched = ["evaluation.every=5", "evaluation.evaluators=[{use: heldout}, {use: a:B, name: mine}]"]
+    for key, task in plan(quick=False, seeds=(0,), overrides=watched).tasks.items():
+        assert task.folder == full.tasks[key].folder
+
+
 def test_settings_that_are_younger_than_studies_on_disk_change_no_folder(full):
     """Names of an earlier state: what lies there is found again."""
     assert full.tasks["image/e1/0"].folder == "image-self-improve-seed0-faec2b7f"

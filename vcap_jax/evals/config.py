@@ -71,7 +71,8 @@ class EvaluatorConfig:
             raise ValueError(f"name is {self.name!r}; give letters, digits, - and _: it names a folder")
         if self.name in EVALUATORS and self.name != self.use:
             raise ValueError(f"name is {self.name!r}, an evaluator of this project; give another")
-        if self.sampling is not None and self.sampling.temperature == 0 and self.captions != 1:
+        one = self.captions == 1 or (self.captions is None and self.use in BENCHMARKS)
+        if self.sampling is not None and self.sampling.temperature == 0 and not one:
             raise ValueError(
                 "sampling.temperature is 0, so all captions of a sample are the same: set captions to 1"
             )

@@ -75,6 +75,10 @@ def load_template(
     else:
         source = f"prompts/{name}.txt"
         text = resources.files("vcap_jax.evals").joinpath(source).read_text(encoding="utf-8")
+    if not text.strip():
+        raise TemplateError(
+            f"prompt {name!r}: {source!r} is empty: write the text, or remove the file to ask with ours"
+        )
     text = text.strip() + ("" if plain else "\n")
     found = tuple(_PLACEHOLDER.findall(text))
     if sorted(found) != sorted(placeholders):

@@ -285,7 +285,8 @@ class _Work:
             write_worst_page(
                 self.folder / WORST,
                 evaluation.items,
-                self.benchmark.samples,
+                # Not those that are captioned, of which there may be several for an item.
+                [task.sample for task in self.benchmark.tasks],
                 title=f"{name}: captions by {self.captioner['by']}",
                 by=self.benchmark.worst,
             )

@@ -37,7 +37,7 @@ from vcap_jax.report.evaluations import REFERENCES, START, TRAINED, Results, eva
 from vcap_jax.report.intervals import Value
 from vcap_jax.report.pages import told_if_not_drawn
 from vcap_jax.reward.config import JudgeConfig
-from vcap_jax.rollout.sampler import GroupSampler
+from vcap_jax.rollout.sampler import GroupSampler, RolloutConfig
 from vcap_jax.run.before_after import BeforeAfterPage
 from vcap_jax.run.context import RunContext, group_sampler
 from vcap_jax.run.keeping_best import BestKeeper
@@ -102,7 +102,7 @@ class Evaluations:
         self._pages: dict[str, BeforeAfterPage] = {}
         if own is not None:
             self._pages = {name: BeforeAfterPage(ctx, own, name) for name in self.using(JUDGED)}
-        self._samplers: dict[str, GroupSampler] = {}
+        self._samplers: dict[RolloutConfig, GroupSampler] = {}
 
     def __contains__(self, name: object) -> bool:
         """Whether an evaluator of that name has something to evaluate."""
@@ -225,20 +225,19 @@ class Evaluations:
         return None if row is None else as_record(Results, row, f"evaluation {name}, {when}")
 
     def _sampler(self, named: NamedEvaluator) -> GroupSampler:
-        """The run's own, whose programs are compiled already, unless other captions are asked for."""
-        if named.name not in self._samplers:
-            asked, rollout = named.config, self._ctx.config.rollout
-            wanted = dataclasses.replace(
-                rollout.limited_to(asked.max_completion_length or rollout.max_completion_length),
-                group_size=asked.captions or (1 if asked.use in BENCHMARKS else rollout.group_size),
-                sampling=asked.sampling or rollout.sampling,
-            )
-            self._samplers[named.name] = (
-                self._ctx.sampler
-                if wanted == rollout
-                else group_sampler(self._ctx.policy, wanted, self._ctx.processes)
-            )
-        return self._samplers[named.name]
+        """The run's own, whose programs are compiled already, unless other captions are asked for; one for all that ask
+        for the same."""
+        asked, rollout = named.config, self._ctx.config.rollout
+        wanted = dataclasses.replace(
+            rollout.limited_to(asked.max_completion_length or rollout.max_completion_length),
+            group_size=asked.captions or (1 if asked.use in BENCHMARKS else rollout.group_size),
+            sampling=asked.sampling or rollout.sampling,
+        )
+        if wanted == rollout:
+            return self._ctx.sampler
+        if wanted not in self._samplers:
+            self._samplers[wanted] = group_sampler(self._ctx.policy, wanted, self._ctx.processes)
+        return self._samplers[wanted]
 
     def _shared(self, named: NamedEvaluator, when: str, step: int | None, captioner: RunCaptioner) -> Results:
         """The first process evaluates and writes; the others caption their shares of what it asks for."""

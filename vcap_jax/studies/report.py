@@ -12,6 +12,7 @@ from types import MappingProxyType
 
 import jinja2
 
+from vcap_jax.evals.config import HELDOUT
 from vcap_jax.report.pages import page_templates, write_page
 from vcap_jax.report.progress import duration
 from vcap_jax.report.summary import write_summary
@@ -141,10 +142,13 @@ def _made(plan: Plan, done: Known, command: str) -> Made:
     settings = {}
     for task in plan.tasks.values():
         config = plan.configs[task.key]
+        told = [
+            e.captions for e in config.evaluation.evaluators if e.use == HELDOUT and e.captions is not None
+        ]
         settings[task.modality] = (
             f"{config.max_steps} steps of {config.grpo.groups_per_step} groups of {config.rollout.group_size} "
             f"captions, {config.world.train_scenes} training scenes, {config.world.heldout_scenes} held-out scenes "
-            f"with {config.rollout.group_size} captions each"
+            f"with {told[0] if told else config.rollout.group_size} captions each"
         )
     return Made(
         command=command,

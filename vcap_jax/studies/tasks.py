@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from vcap_jax.configuration import load_config, shipped_configs, under_first_names
+from vcap_jax.configuration import load_config, plain_settings, shipped_configs, under_first_names
+from vcap_jax.evals.config import HELDOUT, EvaluationConfig
 from vcap_jax.run.config import RunConfig
 from vcap_jax.studies.arms import ARMS, MODALITIES, QUICK, STUDIES, Arm
 from vcap_jax.system.errors import VCapError
@@ -222,7 +223,15 @@ def _decides(config: RunConfig) -> JsonDict:
         if config.reward.family != name:
             del reward[name]
     beside = ("name", "alarms", "logging", "evaluation", "trackers")
-    return {section: told[section] for section in told if section not in beside}
+    decides = {section: told[section] for section in told if section not in beside}
+    # Of evaluations that of the held-out scenes alone: its captions are what a study counts.
+    drawn, usual = (
+        [evaluator for evaluator in of.evaluators if evaluator.use == HELDOUT]
+        for of in (config.evaluation, EvaluationConfig())
+    )
+    if drawn != usual:
+        decides[HELDOUT] = [plain_settings(evaluator) for evaluator in drawn]
+    return decides
 
 
 def _digest(*told: object) -> str:

@@ -45,6 +45,7 @@ def leave(
     judge: str = "gpt-4o",
     mode: str = "strict",
     prompts: Mapping[str, str] | None = None,
+    **more: object,
 ) -> Path:
     """As vcap evaluate leaves it."""
     folder = folder / "vcapsbench"
@@ -57,6 +58,7 @@ def leave(
         "endpoints": {"judge": {"model": judge, "urls": ["http://j"]}},
         "prompts": prompts or {"question": "v1", "caption": "mine"},
         "metrics": {name: value.row() for name, value in metrics.items()},
+        **more,
     }
     (folder / "results.json").write_text(json.dumps(row))
     return folder.parent
@@ -100,6 +102,23 @@ def test_what_is_not_alike_has_no_difference(tmp_path: Path) -> None:
     assert comparison.differences[-1].values["ar"].value == 0
     text = as_text([comparison])
     assert "judge minus base: not computed, the judges (judge gpt-4o; judge qwen) differ" in text
+
+
+def test_files_that_were_revised_have_no_difference_but_a_part_of_them_has(tmp_path: Path) -> None:
+    folders = {
+        "base": leave(tmp_path / "base", BASE, data="d1"),
+        "revised": leave(tmp_path / "revised", BASE, data="d2"),
+        "part": leave(tmp_path / "part", BASE[:2], data="d3"),
+        "same": leave(tmp_path / "same", BASE, data="d1"),
+        "earlier": leave(tmp_path / "earlier", BASE),
+    }
+    (comparison,) = compare(read_results(folders))
+    assert [(d.items, d.unlike) for d in comparison.differences] == [
+        (3, "the benchmark's questions, answers or references differ"),
+        (2, ""),
+        (3, ""),
+        (3, ""),
+    ]
 
 
 def test_other_options_have_no_difference_but_other_samples_do(tmp_path: Path) -> None:

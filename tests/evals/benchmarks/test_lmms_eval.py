@@ -13,6 +13,7 @@ from vcap_jax.evals.benchmarks.lmms_eval import (
     SUITES,
     Request,
     find_run,
+    harness_verdict,
     judge_failures,
     open_answer_right,
     options_of,
@@ -21,6 +22,7 @@ from vcap_jax.evals.benchmarks.lmms_eval import (
     unread,
 )
 from vcap_jax.evals.statistics import evaluated
+from vcap_jax.system.json_values import JsonError
 
 PROMPT = "What is it?\nA. a dog\nB. blue\nC. dark red\nD. red\nOnly give the best option.\nBest option: ("
 FAILED = "[LMMS_EVAL_REQUEST_FAILED after 5 retries] Connection error."
@@ -140,6 +142,25 @@ def test_records_of_every_suite(tmp_path: Path) -> None:
     assert found["mmvu"] == [(1, 0), (1, 0), (1, 1)]
     assert found["lvbench"] == [(0, 1)]  # "c" is C
     assert found["videommmu"] == [(0, 1), (1, 1), (1, 1)]
+
+
+@pytest.mark.parametrize(
+    ("suite", "record", "lacking"),
+    [
+        ("mlvu", {"answer": "B"}, "pred_answer"),
+        ("mlvu", {"question_id": "q"}, "pred_answer"),
+        ("mlvu", {"pred_answer": None}, "answer"),
+        ("mmvu", {"answer": "B"}, "correct"),
+        ("videommmu", {"question_type": "multiple-choice"}, "parsed_pred"),
+        ("videommmu", {"parsed_pred": "B", "answer": "B"}, "question_type"),
+        ("lvbench", {"pred": "B"}, "a number is wanted"),
+    ],
+)
+def test_a_record_of_another_form_is_refused_and_no_right_answer(
+    suite: str, record: dict[str, object], lacking: str
+) -> None:
+    with pytest.raises(JsonError, match=f"here: {SUITES[suite].record}.*{lacking}"):
+        harness_verdict(SUITES[suite], record, "here")  # type: ignore[arg-type]
 
 
 def test_open_answers_by_the_published_rule() -> None:

@@ -1,10 +1,10 @@
 """Several captioners' results by the same benchmark side by side: figures, paired differences, published figures.
 
 A difference is over the items that both have, drawn alike (``statistics.paired_differences``), so that easy and hard
-samples cancel. It is computed only between results of the same judge, mode, prompts and options: others stand side by
-side, and what differs is said. Options that say which samples there are, and where files and servers are, may differ;
-results beside which no request.json lies are taken to have the same. Published figures stand apart, each table with
-its judge.
+samples cancel. It is computed only between results of the same judge, mode, prompts and options, and of the same
+questions and answers as far as is known: others stand side by side, and what differs is said. Options that say which
+samples there are, and where files and servers are, may differ; results beside which no request.json lies are taken to
+have the same. Published figures stand apart, each table with its judge.
 """
 
 from __future__ import annotations
@@ -220,6 +220,8 @@ def what_differs(first: Result, second: Result) -> str:
         found.append(f"the mode ({first.mode}; {second.mode})")
     if _asked(first) != _asked(second):
         found.append("the texts of the questions")
+    if _other_data(first, second):
+        found.append("the benchmark's questions, answers or references")
     ours, theirs = _options(first), _options(second)
     found += [
         f"the option {name} ({ours[name]}; {theirs[name]})"
@@ -244,6 +246,15 @@ def cluster_of(benchmark: str) -> Cluster:
 
 def _class(benchmark: str) -> type[Benchmark[object]]:
     return cast(type[Benchmark[object]], load_evaluator(EvaluatorConfig(use=benchmark)))
+
+
+def _other_data(first: Result, second: Result) -> bool:
+    """Whether the files said something else of the samples: they are revised under the same names. Digests are over all
+    samples together, so of results of different ones nothing is known, nor where none was noted."""
+    if {item.id for item in first.items} != {item.id for item in second.items}:
+        return False
+    digests = first.row.get("data"), second.row.get("data")
+    return None not in digests and digests[0] != digests[1]
 
 
 def _asked(result: Result) -> JsonDict:

@@ -24,9 +24,11 @@ from vcap_jax.evals.protocol import Item
 from vcap_jax.evals.statistics import Statistic, average, mean
 from vcap_jax.system.json_values import (
     JsonDict,
+    JsonError,
     JsonObject,
     JsonValue,
     as_list,
+    as_number,
     as_object,
     as_text,
     read_json_object,
@@ -232,16 +234,24 @@ def _item(identity: str, sample: JsonDict, suite: Suite, where: str) -> Item:
 
 
 def harness_verdict(suite: Suite, record: JsonValue, where: str) -> bool:
-    """Whether the harness took an answer for right, by its record of the question. Raises JsonError."""
+    """Whether the harness took an answer for right, by its record of the question. Raises JsonError, also for a record
+    that lacks what it is told by: of two that are not there each would be as the other."""
+    where = f"{where}: {suite.record}"
     if suite.record == "lvbench_score":
-        return bool(record)
-    row = as_object(record, f"{where}: {suite.record}")
+        return record if isinstance(record, bool) else bool(as_number(record, where))
+    row = as_object(record, where)
+
+    def told(key: str) -> JsonValue:
+        if key not in row:
+            raise JsonError(f"{where} has no {key!r}: this is no file of lmms-eval {VERSION}")
+        return row[key]
+
     if suite.record == "accuracy":
-        return bool(row.get("correct"))
+        return bool(told("correct"))
     if suite.record == "mlvu_percetion_score":
-        return row.get("pred_answer") == row.get("answer")
-    if row.get("question_type") in ("multiple-choice", "perception"):
-        return row.get("parsed_pred") == row.get("answer")
+        return told("pred_answer") == told("answer")
+    if told("question_type") in ("multiple-choice", "perception"):
+        return told("parsed_pred") == told("answer")
     return open_answer_right(row, where)
 
 

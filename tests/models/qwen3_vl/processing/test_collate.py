@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.models.qwen3_vl.processing.cases import CASES
+from vcap_jax.configuration import ConfigError
 from vcap_jax.models.buckets import Buckets
 from vcap_jax.models.errors import PromptTooLargeError
 from vcap_jax.models.qwen3_vl.inputs import PixelScale
@@ -85,5 +86,9 @@ def test_a_prompt_beyond_the_largest_bucket_is_named_with_size_and_limit(
 def test_buckets_out_of_order_are_refused() -> None:
     with pytest.raises(ValueError, match="ascending"):
         Buckets(tokens=(64, 32))
-    with pytest.raises(ValueError, match="multiple of 4"):
-        collate([CASES["image"].encode()], Buckets(patches=(30,)), 2)
+
+
+@pytest.mark.parametrize("buckets", [Buckets(patches=(30,)), Buckets(patch_multiple=15)])
+def test_patches_that_make_no_whole_tokens_are_told_as_the_setting_that_they_are(buckets: Buckets) -> None:
+    with pytest.raises(ConfigError, match=r"30 patches, no multiple of 4.*data\.buckets\.patch_multiple"):
+        collate([CASES["image"].encode()], buckets, 2)

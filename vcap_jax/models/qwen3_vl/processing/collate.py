@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from vcap_jax.configuration import ConfigError
 from vcap_jax.models.buckets import Buckets, PaddedSizes
 from vcap_jax.models.qwen3_vl.inputs import EncodedPrompt, PromptBatch, VisionInputs
 
@@ -51,8 +52,8 @@ def collate(
 
     Raises:
         PromptTooLargeError: a prompt beyond the largest bucket, by name.
-        ValueError: no prompts, more than batch_size, pixels of different scales, or a patch bucket that
-            merge_size**2 does not divide.
+        ConfigError: a patch bucket that merge_size**2 does not divide.
+        ValueError: no prompts, more than batch_size, or pixels of different scales.
     """
     rows = len(prompts) if batch_size is None else batch_size
     if not prompts or len(prompts) > rows:
@@ -86,8 +87,9 @@ def _collate_frames(
     if not seen:
         return None
     if sizes.patches % merge_size**2:
-        raise ValueError(
-            f"a patch bucket of {sizes.patches} is no multiple of {merge_size**2} patches per visual token"
+        raise ConfigError(
+            f"data.buckets pads a frame to {sizes.patches} patches, no multiple of {merge_size**2}, which make a "
+            "visual token: give such multiples as data.buckets.patches or data.buckets.patch_multiple"
         )
     scale = seen[0][0].scale
     for prompt, name in seen:
