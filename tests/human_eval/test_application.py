@@ -123,6 +123,25 @@ async def test_requests_of_other_sites_and_names_are_refused(study):
 
 
 @in_a_loop
+async def test_headers_and_addresses_that_no_browser_sends_are_refused_like_others(study):
+    async def status_of(server, start, *headers):
+        url = URL(server.address)
+        reader, writer = await asyncio.open_connection(url.host, url.port)
+        writer.write(b"\r\n".join((start, *headers, b"Content-Length: 0", b"", b"")))
+        line = await reader.readline()
+        writer.close()
+        return int(line.split()[1])
+
+    async with served(study) as server, visitor(server, "owner") as one:
+        host = b"Host: " + server.address.removeprefix("http://").encode()
+        cookie = b"Cookie: vcap_study=\xff\xfe"
+        assert await status_of(server, b"GET /api/me HTTP/1.1", b"Host: [") == 421
+        assert await status_of(server, b"GET /api/me HTTP/1.1", host, cookie) == 401
+        assert await status_of(server, b"POST /enter/x HTTP/1.1", host, b"Origin: http://[") == 403
+        assert (await one.get("/disputes?from=" + "9" * 5000))[0] == 200
+
+
+@in_a_loop
 async def test_what_annotators_get_names_no_model(study):
     async with served(study) as server, visitor(server, "anna") as one:
         item = await first_item(one)

@@ -34,6 +34,8 @@ from vcap_jax.report.progress import duration
 from vcap_jax.system.json_values import JsonDict
 
 DISPUTES_A_PAGE = 50
+_MOST_DIGITS = 9
+"""Of the number of a dispute; Python reads no more than some thousands."""
 EXPORTS = {
     "annotations.jsonl": "application/x-ndjson",
     "rankings.jsonl": "application/x-ndjson",
@@ -110,7 +112,8 @@ async def overview(request: web.Request) -> web.Response:
 async def disputed(request: web.Request) -> web.Response:
     """Propositions about which annotators disagree, with their answers side by side."""
     found, person = parts(request), request[PERSON]
-    first = max(0, int(request.query.get("from", "0"))) if request.query.get("from", "0").isdecimal() else 0
+    given = request.query.get("from", "")
+    first = int(given) if given.isdecimal() and len(given) <= _MOST_DIGITS else 0
     show_all = request.query.get("all") == "1"
 
     def read() -> tuple[list[Dispute], dict[str, tuple[str, Held]]]:
