@@ -21,6 +21,10 @@ from vcap_jax.human_eval.study import Study
 _BUSY_S = 30.0
 _HELD = "step1, step2, note, version, first_at, last_at"
 """Of both tables of verdicts."""
+IMPORT = "import of "
+"""Begins the names of requests that finish an item whose rankings were given elsewhere."""
+_TAKEN_IN = f"(action = 'import' OR (action = 'finish' AND request LIKE '{IMPORT}%'))"
+"""Of events."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,12 +205,21 @@ class StoredAnswers:
         return {row[0]: (row[1], _held_of(row[2:])) for row in rows}
 
     def answer_times(self, annotator: str) -> tuple[str, ...]:
-        """When an annotator opened, answered or finished something, in order; ISO 8601."""
+        """When an annotator opened, answered or finished something here, in order; ISO 8601."""
         with self._read() as db:
             rows = db.execute(
-                "SELECT at FROM events WHERE annotator = ? AND action <> 'import' ORDER BY seq", (annotator,)
+                f"SELECT at FROM events WHERE annotator = ? AND NOT {_TAKEN_IN} ORDER BY seq", (annotator,)
             ).fetchall()
         return tuple(at for (at,) in rows)
+
+    def taken_in(self, annotator: str) -> int:
+        """How many of an annotator's decisions, of propositions and of items to be finished, were made elsewhere."""
+        with self._read() as db:
+            row = db.execute(
+                f"SELECT COUNT(*) FROM events WHERE annotator = ? AND item IS NOT NULL AND {_TAKEN_IN}",
+                (annotator,),
+            )
+            return int(row.fetchone()[0])
 
     @contextmanager
     def _read(self) -> Iterator[sqlite3.Connection]:

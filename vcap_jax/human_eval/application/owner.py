@@ -82,13 +82,15 @@ async def overview(request: web.Request) -> web.Response:
     found = parts(request)
 
     def read() -> tuple[list[Progress], Agreement, int, int]:
-        people = dict.fromkeys((*found.study.settings.annotators, *found.store.annotators()))
+        store = found.store
+        people = dict.fromkeys((*found.study.settings.annotators, *store.annotators()))
         progress = [
-            progress_of(name, found.store.assigned(name), found.store.answer_times(name)) for name in people
+            progress_of(name, store.assigned(name), store.answer_times(name), taken_in=store.taken_in(name))
+            for name in people
         ]
-        verdicts = found.store.verdicts()
-        agreement = agreement_so_far(verdicts, found.store.rankings())
-        decided = found.store.adjudications()
+        verdicts = store.verdicts()
+        agreement = agreement_so_far(verdicts, store.rankings())
+        decided = store.adjudications()
         open_ = [one for one in disputes(verdicts) if one.prop not in decided]
         return progress, agreement, len(open_), len(decided)
 
