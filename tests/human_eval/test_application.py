@@ -14,6 +14,7 @@ from yarl import URL
 
 from tests.human_eval.serving_study import served, visitor
 from tests.human_eval.small_study import change_row, small_study, write_small_study
+from vcap_jax.human_eval.application.server import serving
 from vcap_jax.human_eval.errors import StudyError
 from vcap_jax.human_eval.study import read_study
 
@@ -342,8 +343,6 @@ async def test_a_session_of_before_cookies_had_names_of_their_own_goes_on(study)
 
 @in_a_loop
 async def test_the_case_of_a_name_that_it_is_asked_by_does_not_matter(study):
-    from vcap_jax.human_eval.application.server import serving
-
     async with serving(study, names=["Lab-7.Example"]) as server:
         local = server.address.replace("Lab-7.Example", "127.0.0.1")
         port = local.rpartition(":")[2]
@@ -391,11 +390,19 @@ async def test_markup_of_captions_is_text_on_the_pages_of_the_server(tmp_path):
 async def test_an_address_that_is_taken_is_named(study, tmp_path):
     async with served(study) as server:
         port = int(server.address.rpartition(":")[2])
-        from vcap_jax.human_eval.application.server import serving
-
         with pytest.raises(StudyError, match=f"127.0.0.1:{port} cannot be served on"):
             async with serving(small_study(tmp_path / "other"), port=port):
                 pass
+
+
+@pytest.mark.parametrize(("host", "port"), [("127.0.0.1", 70000), ("a" * 70 + ".example", 0)])
+@in_a_loop
+async def test_an_address_that_cannot_be_one_is_named(study, host, port):
+    with pytest.raises(
+        StudyError, match=rf"{host}:{port} cannot be served on .* give another --port or --host"
+    ):
+        async with serving(study, host=host, port=port):
+            pass
 
 
 def test_a_file_of_links_that_is_none_is_named(study):
