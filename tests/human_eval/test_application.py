@@ -222,6 +222,8 @@ async def test_bodies_that_are_no_answer_are_refused(study):
         ):
             assert (await one.post(path, good | bad))[0] == 422, bad
         assert (await one.post(path, ["x"]))[0] == 400
+        unknown = {"Content-Type": "application/json; charset=nonsense"}
+        assert (await one.post(path, good, **unknown))[0] == 400
         assert (await one.post(path, good | {"note": "n" * 70_000}))[0] == 413
         assert (await one.post("/api/item/none/answer", good))[0] == 404
 
