@@ -14,6 +14,7 @@ from yarl import URL
 
 from tests.human_eval.serving_study import served, visitor
 from tests.human_eval.small_study import change_row, small_study, write_small_study
+from vcap_jax.human_eval.application.server import serving
 from vcap_jax.human_eval.errors import StudyError
 from vcap_jax.human_eval.study import read_study
 
@@ -123,6 +124,25 @@ async def test_requests_of_other_sites_and_names_are_refused(study):
 
 
 @in_a_loop
+async def test_headers_and_addresses_that_no_browser_sends_are_refused_like_others(study):
+    async def status_of(server, start, *headers):
+        url = URL(server.address)
+        reader, writer = await asyncio.open_connection(url.host, url.port)
+        writer.write(b"\r\n".join((start, *headers, b"Content-Length: 0", b"", b"")))
+        line = await reader.readline()
+        writer.close()
+        return int(line.split()[1])
+
+    async with served(study) as server, visitor(server, "owner") as one:
+        host = b"Host: " + server.address.removeprefix("http://").encode()
+        cookie = b"Cookie: vcap_study=\xff\xfe"
+        assert await status_of(server, b"GET /api/me HTTP/1.1", b"Host: [") == 421
+        assert await status_of(server, b"GET /api/me HTTP/1.1", host, cookie) == 401
+        assert await status_of(server, b"POST /enter/x HTTP/1.1", host, b"Origin: http://[") == 403
+        assert (await one.get("/disputes?from=" + "9" * 5000))[0] == 200
+
+
+@in_a_loop
 async def test_what_annotators_get_names_no_model(study):
     async with served(study) as server, visitor(server, "anna") as one:
         item = await first_item(one)
@@ -202,6 +222,8 @@ async def test_bodies_that_are_no_answer_are_refused(study):
         ):
             assert (await one.post(path, good | bad))[0] == 422, bad
         assert (await one.post(path, ["x"]))[0] == 400
+        unknown = {"Content-Type": "application/json; charset=nonsense"}
+        assert (await one.post(path, good, **unknown))[0] == 400
         assert (await one.post(path, good | {"note": "n" * 70_000}))[0] == 413
         assert (await one.post("/api/item/none/answer", good))[0] == 404
 
@@ -323,8 +345,6 @@ async def test_a_session_of_before_cookies_had_names_of_their_own_goes_on(study)
 
 @in_a_loop
 async def test_the_case_of_a_name_that_it_is_asked_by_does_not_matter(study):
-    from vcap_jax.human_eval.application.server import serving
-
     async with serving(study, names=["Lab-7.Example"]) as server:
         local = server.address.replace("Lab-7.Example", "127.0.0.1")
         port = local.rpartition(":")[2]
@@ -372,11 +392,19 @@ async def test_markup_of_captions_is_text_on_the_pages_of_the_server(tmp_path):
 async def test_an_address_that_is_taken_is_named(study, tmp_path):
     async with served(study) as server:
         port = int(server.address.rpartition(":")[2])
-        from vcap_jax.human_eval.application.server import serving
-
         with pytest.raises(StudyError, match=f"127.0.0.1:{port} cannot be served on"):
             async with serving(small_study(tmp_path / "other"), port=port):
                 pass
+
+
+@pytest.mark.parametrize(("host", "port"), [("127.0.0.1", 70000), ("a" * 70 + ".example", 0)])
+@in_a_loop
+async def test_an_address_that_cannot_be_one_is_named(study, host, port):
+    with pytest.raises(
+        StudyError, match=rf"{host}:{port} cannot be served on .* give another --port or --host"
+    ):
+        async with serving(study, host=host, port=port):
+            pass
 
 
 def test_a_file_of_links_that_is_none_is_named(study):

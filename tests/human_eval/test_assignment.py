@@ -21,6 +21,13 @@ def test_the_chosen_share_is_decided_by_several_and_the_work_is_even():
     assert max(loads) - min(loads) <= 1
 
 
+def test_a_share_that_floating_point_makes_larger_is_what_was_written():
+    items = [f"item-{n}" for n in range(100)]
+    for overlap, several in ((0.07, 7), (0.14, 14), (0.28, 28), (0.55, 55), (0.071, 8), (0.0, 0), (1.0, 100)):
+        given = assign(items, PEOPLE, overlap=overlap, overlap_size=2, seed=0)
+        assert sum(map(len, given.values())) == 100 + several
+
+
 def test_assignments_depend_on_the_seed_alone():
     def again(seed):
         return assign(list(reversed(ITEMS)), PEOPLE, overlap=0.3, overlap_size=2, seed=seed)

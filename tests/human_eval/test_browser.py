@@ -250,6 +250,30 @@ def test_answers_of_a_lost_connection_are_kept_and_sent_later(browser, folder):
     assert len(answers(folder).answers) == 3
 
 
+@pytest.mark.parametrize(
+    ("status", "kind", "said"),
+    [
+        (200, "text/html", "1 answer kept"),
+        (404, "text/plain", "1 answer kept"),
+        (421, "text/plain", "not saved"),
+    ],
+)
+def test_answers_are_kept_where_something_else_than_the_study_answers(browser, folder, status, kind, said):
+    with running(folder) as links, entered(browser, links["anna"]) as page:
+        asked = "**/api/item/*/answer"
+        page.route(asked, lambda route: route.fulfill(status=status, content_type=kind, body="Sign in."))
+        page.reload()  # what is under way while a route is set may pass it by
+        on(page, 1)
+        page.keyboard.press("2")
+        sync_api.expect(page.locator("#saved")).to_contain_text(said, timeout=WAIT_MS)
+        assert answers(folder).answers == ()
+        page.unroute(asked)
+        page.reload()
+        on(page, 2)
+        saved(page)
+        assert len(answers(folder).answers) == 1
+
+
 def test_answers_go_in_their_order_though_the_clock_is_set_back(browser, folder):
     with running(folder) as links, entered(browser, links["anna"]) as page:
         on(page, 1)

@@ -349,6 +349,21 @@ def test_rankings_that_are_not_all_three_are_counted(answered):
     assert after.skipped == before.skipped + 1
 
 
+def test_half_of_a_character_and_an_empty_time_are_met_by_task(answered):
+    study, store = answered
+    records = records_of(study, store)
+    tasks = json.loads(json.dumps(to_tasks(study, records.answers, records.rankings)))
+    (annotation,) = tasks[0]["annotations"]
+    annotation["created_at"] = ""
+    found = from_tasks(tasks, "tasks", study)
+    assert without_times(found.rankings) == without_times(records.rankings)
+    assert found.rankings[0].timestamps is None
+    note = next(row for row in annotation["result"] if row["from_name"].startswith("n_"))
+    note["value"]["text"] = ["half \ud83d"]
+    with pytest.raises(StudyError, match=r"tasks, task 1, proposition \d: a note has half of a character"):
+        from_tasks(tasks, "tasks", study)
+
+
 def test_answers_given_elsewhere_are_taken_into_a_study_once(answered, tmp_path):
     study, store = answered
     records = records_of(study, store)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from vcap_jax.human_eval.answers import Assigned
+from tests.human_eval.small_study import small_study
+from vcap_jax.human_eval.answers import Assigned, Held
 from vcap_jax.human_eval.progress import ESTIMATE_FROM, progress_of
+from vcap_jax.human_eval.protocol import Ranking, verdict_of
+from vcap_jax.human_eval.store import AnswerStore, GivenElsewhere
 
 
 def at(seconds: int) -> str:
@@ -26,3 +29,32 @@ def test_nothing_is_said_of_the_time_left_after_a_few_answers():
 def test_a_study_of_few_decisions_has_an_estimate_at_its_end():
     row = Assigned(item="a", decided=2, total=2, finished=True)
     assert progress_of("anna", [row], [at(0), at(10)]).left_s == 0
+
+
+def test_what_was_decided_elsewhere_says_nothing_of_the_time_that_is_left(tmp_path):
+    study, seconds = small_study(tmp_path), [0]
+    wrong = verdict_of("2. inconsistent", None, "")
+    with AnswerStore(tmp_path / "answers.sqlite", now=lambda: at(seconds[0])) as store:
+        store.open_study(study)
+        verdicts = {one.prop_id: Held(verdict=wrong) for one in study.propositions["a"]}
+        rankings = dict.fromkeys(Ranking, study.items["a"].models)
+        given = GivenElsewhere(annotator="anna", item="a", verdicts=verdicts, rankings=rankings)
+        store.take_in([given], {})
+
+        def progress():
+            assigned, times = store.assigned("anna"), store.answer_times("anna")
+            return progress_of("anna", assigned, times, taken_in=store.taken_in("anna"))
+
+        assert (progress().decided, progress().spent_s, progress().left_s) == (4, 0, None)
+        seconds[0] = 600
+        store.opened("anna", "b")
+        for one in study.propositions["b"]:
+            seconds[0] += 60
+            store.answer("anna", "b", one.prop_id, wrong, version=0, request=one.prop_id)
+        assert (progress().decided, progress().spent_s, progress().left_s) == (7, 180, None)
+        seconds[0] += 20
+        store.finish("anna", "b", rankings, request="f")
+        assert (progress().decided, progress().spent_s, progress().left_s) == (8, 200, 0)
+    twelve = Assigned(item="a", decided=12, total=60, finished=False)
+    times = [at(10 * number) for number in range(11)]
+    assert progress_of("anna", [twelve], times, taken_in=2).left_s == 10 * 49

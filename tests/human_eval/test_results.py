@@ -109,6 +109,20 @@ def test_models_that_are_ranked_alike_everywhere_are_drawn(study, records, tmp_p
     assert all(path.exists() for path in write_agreement(results, tmp_path, name="alike"))
 
 
+def test_a_name_with_dollar_signs_is_drawn_as_it_is_and_not_as_a_formula(study, tmp_path):
+    names = ("a$\\frac$", "$x$")
+    item = study.items["a"]
+    captions = tuple(
+        caption.model_copy(update={"model": name, "reward": 0.1 * place})
+        for place, (caption, name) in enumerate(zip(item.captions, names, strict=True))
+    )
+    ranks = {str(ranking): {names[0]: 1, names[1]: 2} for ranking in Ranking}
+    records = Records(answers=(), rankings=(Rankings(image_id="a", annotator="anna", **ranks),))
+    results = results_of({"a": item.model_copy(update={"captions": captions})}, {"a": ()}, records)
+    drawn = write_agreement(results, tmp_path, name="x")[2].read_text()
+    assert all(f">{name}<" in drawn for name in names)
+
+
 def test_pairwise_agreement_by_hand(study, records):
     results = results_of(study.items, study.propositions, records)
     # Overall: a is a tie of people (1.5 and 1.5), b is unalike.

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import itertools
 import sqlite3
+from dataclasses import replace
 
 import pytest
 
 from tests.human_eval.small_study import change_row, small_study
-from vcap_jax.human_eval.answers import StoredAnswers
+from vcap_jax.human_eval import answers
+from vcap_jax.human_eval.answers import Held, StoredAnswers
 from vcap_jax.human_eval.errors import Conflict, RuleBroken, StudyError
 from vcap_jax.human_eval.exchange import records_of
 from vcap_jax.human_eval.protocol import Ranking, Step1, Step2, Verdict, verdict_of
-from vcap_jax.human_eval.store import AnswerStore
+from vcap_jax.human_eval.store import AnswerStore, GivenElsewhere
 from vcap_jax.human_eval.study import read_settings, read_study
 
 CONSISTENT = Verdict(step1=Step1.CONSISTENT)
@@ -167,6 +169,47 @@ def test_assignments_stay_and_new_items_are_added(tmp_path):
         after = store.assigned("anna")
     assert [one.item for one in before] == ["a"]
     assert [one.item for one in after] == ["a", "b"]
+
+
+def test_an_annotators_items_are_listed_in_time_that_grows_with_their_number(tmp_path, monkeypatch):
+    steps, connect = [0], answers.connect
+
+    def counted(path):
+        connection = connect(path)
+        connection.set_progress_handler(lambda: steps.__setitem__(0, steps[0] + 1), 100)
+        return connection
+
+    monkeypatch.setattr(answers, "connect", counted)
+
+    def cost(count):
+        study = small_study(tmp_path / str(count), annotators=["anna"], overlap=0)
+        items = {f"{n}": study.items["a"].model_copy(update={"id": f"{n}"}) for n in range(count)}
+        asked = {
+            item: tuple(
+                one.model_copy(update={"image_id": item, "prop_id": f"{item}/{place}"})
+                for place, one in enumerate(study.propositions["a"])
+            )
+            for item in items
+        }
+        with AnswerStore(tmp_path / str(count) / "answers.sqlite") as store:
+            store.open_study(replace(study, items=items, propositions=asked))
+            given = [
+                GivenElsewhere(
+                    annotator="anna",
+                    item=item,
+                    verdicts={one.prop_id: Held(verdict=FALSE) for one in rows[1:]},
+                    rankings=None,
+                )
+                for item, rows in asked.items()
+            ]
+            store.take_in(given, {})
+            before = steps[0]
+            listed = store.assigned("anna")
+            assert {(one.decided, one.total, one.finished) for one in listed} == {(2, 3, False)}
+            assert len(listed) == count
+            return steps[0] - before
+
+    assert cost(400) < 6 * cost(100)
 
 
 def test_a_question_that_changed_after_it_was_asked_is_refused(store, tmp_path):

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from vcap_jax.reward.http_answers import base_url, read_completion
+from vcap_jax.reward.http_answers import base_url, error_message, read_completion, retry_after_seconds
 
 
 def test_addresses() -> None:
@@ -18,6 +18,20 @@ def test_half_a_character_in_an_answer_reaches_no_file(content: object) -> None:
     answer = read_completion(json.dumps({"choices": [{"message": {"content": content}}]}).encode())
     assert answer is not None
     assert answer.text == "so happy ?"
+
+
+def test_half_a_character_in_an_error_or_a_name_reaches_no_file() -> None:
+    assert error_message(b'{"error": {"message": "refused: so happy \\ud83d"}}') == "refused: so happy ?"
+    assert error_message(b'{"detail": "\\ud83d"}') == "?"
+    answer = read_completion(b'{"choices": [{"message": {"content": "x"}}], "id": "a\\ud83d"}')
+    assert answer is not None
+    assert answer.id == "a?"
+
+
+def test_a_wait_that_cannot_be_read_is_none() -> None:
+    assert retry_after_seconds("Mon, 21 Oct 2015 07:28:00 +99999999999999999999") is None
+    assert retry_after_seconds("soon") is None
+    assert retry_after_seconds("Mon, 21 Oct 2015 07:28:00 GMT") == 0.0
 
 
 def test_counts_that_are_none_make_no_completion() -> None:

@@ -1,6 +1,7 @@
 """The second judge: who is asked, what agreement is, and that nothing of it reaches the run."""
 
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from vcap_jax.reward.family import FamilyError
 from vcap_jax.reward.group import CandidateScore, GroupForReward, GroupScores
 from vcap_jax.reward.second_judge import SecondJudge, agreement, is_held_out
 from vcap_jax.reward.session import RewardSession
+from vcap_jax.reward.store import read_candidates, read_judgements
 
 
 class Picture:
@@ -141,6 +143,28 @@ def test_it_sees_its_share_and_its_scores_stay_out_of_the_reward(
     assert 0 < expected == len(asked) == row["second_judge/count"]
     assert row["second_judge/difference_correctness"] == 7
     assert row["second_judge/difference_reward"] == pytest.approx(0.35)
+
+
+def test_what_the_run_keeps_of_its_captions_stays_where_both_judges_share_a_store(
+    judge: Any, settings: Any, replies: Any, tmp_path: Path
+) -> None:
+    judge.answer = lambda body, n: replies.verdict(Correctness=2 if body["model"] == "second" else 9)
+    judge.models = ["first", "second"]
+    store = str(tmp_path / "judgements.sqlite")
+    second = SecondJudgeConfig(share=0.5, judge=settings(model="second", media_uuid="never", store=store))
+    first = settings(model="first", media_uuid="never", store=store)
+    with (
+        RewardSession(RewardConfig(), first, seed=0) as session,
+        SecondJudge(second, RewardConfig(), seed=0) as other,
+    ):
+        future = session.submit(group("s0"))
+        future.result()
+        other.consider(group("s0"), future)
+        until(lambda: other.metrics()["second_judge/pending"] == 0, "the answers of the second judge")
+    kept = list(read_candidates(store))
+    assert [row.index for row, _ in kept] == list(range(8))
+    assert {row.reward for row, _ in kept} == {0.45 + 0.32 + 0.07}
+    assert len({key.model for key, _ in read_judgements(store)}) == 2
 
 
 def test_one_that_is_not_there_disturbs_nobody(judge: Any, settings: Any, clock: FakeClock) -> None:

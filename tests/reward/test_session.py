@@ -4,6 +4,7 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import CancelledError
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Literal
 
 import pytest
@@ -14,6 +15,7 @@ from vcap_jax.data.media import JudgeFrame, TimeWindow
 from vcap_jax.reward.config import InstructionPaths, JudgeConfig, RewardConfig
 from vcap_jax.reward.errors import JudgeOutage, JudgeUnavailable
 from vcap_jax.reward.group import GroupForReward
+from vcap_jax.reward.restudy import restudy
 from vcap_jax.reward.session import RewardSession
 from vcap_jax.reward.templates import TemplateError
 
@@ -69,6 +71,25 @@ def test_many_groups_from_several_threads(judge: Any, settings: Any) -> None:
     assert len({result.sample_id for result in results}) == 32
     assert all(reward is not None for result in results for reward in result.rewards)
     assert judge.most_running <= 16
+
+
+def test_what_two_groups_ask_at_once_has_one_answer_and_that_is_the_stored_one(
+    judge: Any, settings: Any, replies: Any, tmp_path: Path
+) -> None:
+    def answer(body: dict[str, Any], n: int) -> Any:
+        reply = replies.verdict(Correctness=len(judge.bodies))
+        reply.hold = lambda: len(judge.bodies) == 2
+        return reply
+
+    judge.answer = answer
+    store = str(tmp_path / "judgements.sqlite")
+    one = group("twice", captions=1)
+    with RewardSession(RewardConfig(), settings(media_uuid="never", store=store), seed=0) as session:
+        futures = [session.submit(replace(one, index=index)) for index in range(2)]
+        earned = [future.result(GUARD_S).rewards[0] for future in futures]
+    assert len(judge.bodies) == 2
+    assert earned[0] == earned[1]
+    assert [row.reward for row in restudy(store, RewardConfig().weights)] == earned
 
 
 def test_a_caption_is_judged_while_others_of_its_group_are_still_drawn(judge: Any, settings: Any) -> None:

@@ -165,6 +165,17 @@ def test_what_is_no_store_is_named(tmp_path: Path) -> None:
         list(read_candidates(newer))
 
 
+def test_a_store_is_read_where_no_file_can_be_made_beside_it(studied: Path) -> None:
+    # Permissions do not hold for root, so what SQLite would make leads nowhere.
+    Path(f"{studied}-shm").symlink_to(studied.parent / "absent" / "shm")
+    assert len(list(restudy(studied, RewardWeights()))) == len(list(read_candidates(studied))) > 0
+    assert len(list(read_judgements(studied))) > 0
+    # With a log beside it not all is in the file.
+    Path(f"{studied}-wal").write_bytes(b"a log")
+    with pytest.raises(StoreError, match="or a copy of its folder where that may not be written to"):
+        list(read_candidates(studied))
+
+
 def test_a_store_that_is_damaged_while_it_is_open_is_named(tmp_path: Path) -> None:
     with JudgementStore(tmp_path / "s") as store:
         with closing(sqlite3.connect(tmp_path / "s")) as other:

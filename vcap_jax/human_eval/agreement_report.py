@@ -97,7 +97,7 @@ def _draw_ranks(axis: Axes, rows: tuple[ModelRow, ...]) -> None:
         axis.errorbar(
             centres, places, xerr=errors, fmt="o", color=colour, capsize=3, label=label, markersize=6
         )
-    axis.set_yticks(range(len(rows)), [row.model for row in rows])
+    axis.set_yticks(range(len(rows)), [row.model for row in rows], parse_math=False)
     axis.set(xlabel="mean rank, 1 the best", xlim=(0.8, len(rows) + 0.2), ylim=(len(rows) - 0.5, -0.5))
     axis.grid(axis="x", alpha=0.3)
     axis.legend(frameon=False, loc="best")
@@ -118,8 +118,8 @@ def _draw_pairs(axis: Axes, results: Results) -> None:
             if not math.isnan(value):
                 ink = "white" if abs(value - 50) > 38 else "black"
                 axis.text(b, a, f"{value:.1f}", ha="center", va="center", fontsize=10, color=ink)
-    axis.set_xticks(range(len(models)), models, rotation=25, ha="right")
-    axis.set_yticks(range(len(models)), models)
+    axis.set_xticks(range(len(models)), models, rotation=25, ha="right", parse_math=False)
+    axis.set_yticks(range(len(models)), models, parse_math=False)
     mean = results.mean_pairs[OVERALL]["counted"]
     told = "" if math.isnan(mean.value) else f"; mean {100 * mean.value:.1f}"
     axis.set_title(f"items on which people and reward agree, %{told}", fontsize=10)

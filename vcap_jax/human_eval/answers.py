@@ -21,6 +21,10 @@ from vcap_jax.human_eval.study import Study
 _BUSY_S = 30.0
 _HELD = "step1, step2, note, version, first_at, last_at"
 """Of both tables of verdicts."""
+IMPORT = "import of "
+"""Begins the names of requests that finish an item whose rankings were given elsewhere."""
+_TAKEN_IN = f"(action = 'import' OR (action = 'finish' AND request LIKE '{IMPORT}%'))"
+"""Of events."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,12 +130,15 @@ class StoredAnswers:
         """An annotator's items in their order."""
         with self._read() as db:
             rows = db.execute(
-                "SELECT a.item, (SELECT COUNT(*) FROM propositions p WHERE p.item = a.item), "
-                "(SELECT COUNT(*) FROM verdicts v WHERE v.annotator = a.annotator AND v.item = a.item AND "
-                "v.step1 IS NOT NULL AND (v.step1 <> ? OR v.step2 IS NOT NULL)), "
+                # Counted for all items at once: item by item SQLite may go through all of an annotator's verdicts.
+                "WITH asked AS (SELECT item, COUNT(*) AS total FROM propositions GROUP BY item), "
+                "said AS (SELECT item, COUNT(*) AS decided FROM verdicts WHERE annotator = :annotator AND "
+                "step1 IS NOT NULL AND (step1 <> :consistent OR step2 IS NOT NULL) GROUP BY item) "
+                "SELECT a.item, COALESCE(asked.total, 0), COALESCE(said.decided, 0), "
                 "EXISTS (SELECT 1 FROM finished f WHERE f.annotator = a.annotator AND f.item = a.item) "
-                "FROM assignments a WHERE a.annotator = ? ORDER BY a.place, a.item",
-                (str(Step1.CONSISTENT), annotator),
+                "FROM assignments a LEFT JOIN asked ON asked.item = a.item LEFT JOIN said ON said.item = a.item "
+                "WHERE a.annotator = :annotator ORDER BY a.place, a.item",
+                {"annotator": annotator, "consistent": str(Step1.CONSISTENT)},
             ).fetchall()
         return tuple(
             Assigned(item=item, decided=decided, total=total, finished=bool(finished))
@@ -201,12 +208,21 @@ class StoredAnswers:
         return {row[0]: (row[1], _held_of(row[2:])) for row in rows}
 
     def answer_times(self, annotator: str) -> tuple[str, ...]:
-        """When an annotator opened, answered or finished something, in order; ISO 8601."""
+        """When an annotator opened, answered or finished something here, in order; ISO 8601."""
         with self._read() as db:
             rows = db.execute(
-                "SELECT at FROM events WHERE annotator = ? AND action <> 'import' ORDER BY seq", (annotator,)
+                f"SELECT at FROM events WHERE annotator = ? AND NOT {_TAKEN_IN} ORDER BY seq", (annotator,)
             ).fetchall()
         return tuple(at for (at,) in rows)
+
+    def taken_in(self, annotator: str) -> int:
+        """How many of an annotator's decisions, of propositions and of items to be finished, were made elsewhere."""
+        with self._read() as db:
+            row = db.execute(
+                f"SELECT COUNT(*) FROM events WHERE annotator = ? AND item IS NOT NULL AND {_TAKEN_IN}",
+                (annotator,),
+            )
+            return int(row.fetchone()[0])
 
     @contextmanager
     def _read(self) -> Iterator[sqlite3.Connection]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 
 from vcap_jax.human_eval.records import Item, Proposition
 
@@ -28,7 +29,8 @@ def assign(
     otherwise. Which items overlap depends on their ids and the seed, and so does the order.
     """
     drawn = sorted(items, key=lambda item: _key(seed, "overlap", item))
-    twice = set(drawn[: math.ceil(len(drawn) * overlap)])
+    # As the share is written: 0.07 of 100 is 7, and in floating point a little more.
+    twice = set(drawn[: math.ceil(len(drawn) * Fraction(repr(float(overlap))))])
     given: dict[str, list[str]] = {annotator: [] for annotator in annotators}
     counts = {annotator: (load or {}).get(annotator, 0) for annotator in annotators}
     for item in drawn:

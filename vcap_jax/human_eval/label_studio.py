@@ -25,7 +25,6 @@ from vcap_jax.human_eval.records import (
     Item,
     Proposition,
     Rankings,
-    Timestamps,
     find_span,
     parse_row,
     ranks_of,
@@ -360,11 +359,12 @@ def _annotator(annotation: JsonObject, values: Mapping[str, JsonObject], place: 
     return f"user-{who}" if isinstance(who, int) else who
 
 
-def _times(annotation: JsonObject) -> object:
+def _times(annotation: JsonObject) -> JsonObject | None:
+    """The ``timestamps`` of a row, still to be checked; None where there are none."""
     first, last = annotation.get("created_at"), annotation.get("updated_at")
-    if not isinstance(first, str):
+    if not isinstance(first, str) or not first.strip():
         return None
-    return Timestamps(first=first, last=last if isinstance(last, str) else first).model_dump()
+    return {"first": first, "last": last if isinstance(last, str) and last.strip() else first}
 
 
 def _order(value: JsonObject | None, place: str) -> list[str]:

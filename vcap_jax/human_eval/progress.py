@@ -63,12 +63,15 @@ def spent_seconds(times: Sequence[str]) -> float:
     return sum(min(max((b - a).total_seconds(), 0.0), PAUSE_S) for a, b in pairwise(moments))
 
 
-def progress_of(annotator: str, assigned: Sequence[Assigned], times: Sequence[str]) -> Progress:
-    """How far one annotator is."""
+def progress_of(
+    annotator: str, assigned: Sequence[Assigned], times: Sequence[str], *, taken_in: int = 0
+) -> Progress:
+    """How far one annotator is. taken_in: decisions that were made elsewhere, about whose time nothing is known."""
     finished = sum(one.finished for one in assigned)
     decided = sum(one.decided for one in assigned) + finished
     decisions = sum(one.total for one in assigned) + len(assigned)
-    spent = spent_seconds(times)
+    spent, here = spent_seconds(times), decided - taken_in
+    enough = 0 < here >= min(ESTIMATE_FROM, decisions - taken_in)
     return Progress(
         annotator=annotator,
         finished=finished,
@@ -76,9 +79,7 @@ def progress_of(annotator: str, assigned: Sequence[Assigned], times: Sequence[st
         decided=decided,
         decisions=decisions,
         spent_s=spent,
-        left_s=spent / decided * (decisions - decided)
-        if decided >= min(ESTIMATE_FROM, decisions) and spent
-        else None,
+        left_s=spent / here * (decisions - decided) if enough and spent else None,
     )
 
 

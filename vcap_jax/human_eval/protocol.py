@@ -70,6 +70,12 @@ class Verdict:
             raise RuleBroken(
                 f'the note "{SUBJECTIVE}" means "{Step1.UNDECIDABLE}": answer so, or change the note'
             )
+        try:
+            self.note.encode()
+        except UnicodeEncodeError as error:
+            raise RuleBroken(
+                "a note has half of a character, which no file can hold: write it anew"
+            ) from error
         if len(self.note) > NOTE_CHARACTERS:
             raise RuleBroken(
                 f"a note has at most {NOTE_CHARACTERS} characters, not {len(self.note)}: shorten it"

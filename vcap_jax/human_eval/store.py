@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from vcap_jax.human_eval.answers import (
+    IMPORT,
     Held,
     StoredAnswers,
     adjudicated,
@@ -251,7 +252,7 @@ class AnswerStore(StoredAnswers):
             self._event(db, *who, prop, "import", after=held.verdict)
             self._put(db, *who, prop, held.verdict, Held(first_at=held.first_at), held.last_at)
         if one.rankings is not None:
-            self._finish(db, *who, one.rankings, f"import of {one.annotator} {one.item}")
+            self._finish(db, *who, one.rankings, f"{IMPORT}{one.annotator} {one.item}")
 
     def _put(
         self,

@@ -178,11 +178,9 @@ class JudgeQuery:
         key: JudgementKey | None = None
         if self._store is not None:
             key = _key(asked, await self._judge.model(), self._judge.temperature, text, prompt)
-            if (stored := self._store.find([key]).get(key.digest)) is not None:
+            if (known := _kept(form, self._store, key)) is not None:
                 self._judge.recorder.store_hits(1)
-                return Verdict(
-                    result=form.unpack(stored.answer), key=key.digest, tries=stored.tries, usage=stored.usage
-                )
+                return known
         answer = await self._judge.ask(
             build_messages(() if asked.shown is None else asked.shown.parts, prompt),
             form.read,
@@ -203,7 +201,18 @@ class JudgeQuery:
                 tries=answer.tries,
             )
             await asyncio.wrap_future(self._store.put(key, judgement))
-        return verdict if key is None else replace(verdict, key=key.digest)
+            # Another group may have asked the same meanwhile. The store keeps the first answer, so it is everybody's:
+            # what is computed anew from the store is what was earned.
+            return _kept(form, self._store, key) or replace(verdict, key=key.digest)
+        return verdict
+
+
+def _kept(form: Form[T], store: JudgementStore, key: JudgementKey) -> Verdict[T] | None:
+    """What the store knows."""
+    stored = store.find([key]).get(key.digest)
+    if stored is None:
+        return None
+    return Verdict(result=form.unpack(stored.answer), key=key.digest, tries=stored.tries, usage=stored.usage)
 
 
 def _key(asked: Pass[T], model: str, temperature: float, text: str, prompt: str) -> JudgementKey:

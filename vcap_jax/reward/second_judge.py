@@ -133,7 +133,8 @@ class SecondJudge:
             self._pending += len(chosen)
         try:
             asked = replace(group, captions=tuple(group.captions[index] for index in chosen))
-            second = self._session.submit(asked)
+            # Of a choice of a step's candidates; the store, which may be the run's own, has what all of them earned.
+            second = self._session.submit(asked, trained_on=False)
         except Exception as error:  # nothing about the second judge may reach the run
             self._complain(f"{type(error).__name__}: {error}")
             self._done(chosen, None, None)

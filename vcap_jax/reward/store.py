@@ -31,6 +31,7 @@ from vcap_jax.system.errors import VCapError
 from vcap_jax.system.json_values import JsonObject
 
 _BUSY_S = 60.0
+_NO_FILES_BESIDE = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN)
 _Cell = str | int | float | None
 _Statement = tuple[str, Sequence[_Cell]]
 _Entry = tuple[Sequence[_Statement], Future[None]]
@@ -306,23 +307,44 @@ def _as_store_errors(path: Path) -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         raise StoreError(
-            f"{path} cannot be read as a store of judgements ({error}): give the judgements.sqlite of a run, and move "
-            "a damaged one away"
+            f"{path} cannot be read as a store of judgements ({error}): give the judgements.sqlite of a run, or a copy "
+            "of its folder where that may not be written to, and move a damaged one away"
         ) from error
 
 
 def _connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
     if read_only and not path.is_file():
         raise StoreError(f"{path} does not exist: give the judgements.sqlite of a run")
-    mode = "?mode=ro" if read_only else ""
-    connection = sqlite3.connect(
-        f"{path.resolve().as_uri()}{mode}", uri=True, timeout=_BUSY_S, check_same_thread=False
-    )
-    if not read_only:
-        connection.execute("PRAGMA journal_mode = WAL")
-        # The write-ahead log survives a killed process; only a machine that loses power may lose the last ones.
-        connection.execute("PRAGMA synchronous = NORMAL")
+    if read_only:
+        return _connect_to_read(path)
+    connection = _opened(path)
+    connection.execute("PRAGMA journal_mode = WAL")
+    # The write-ahead log survives a killed process; only a machine that loses power may lose the last ones.
+    connection.execute("PRAGMA synchronous = NORMAL")
     return connection
+
+
+def _connect_to_read(path: Path) -> sqlite3.Connection:
+    """Reading, too, makes files beside a store, for locks. Where they cannot be made, as in the folder of another user
+    or on a read-only disk, a store without a log is read as a file that nobody writes: all of it is in there."""
+    connection = _opened(path, "?mode=ro")
+    try:
+        version_of(connection)
+    except sqlite3.OperationalError as error:
+        connection.close()
+        log = Path(f"{path.resolve()}-wal")
+        if error.sqlite_errorcode & 0xFF not in _NO_FILES_BESIDE or (log.exists() and log.stat().st_size):
+            raise
+        return _opened(path, "?mode=ro&immutable=1")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _opened(path: Path, options: str = "") -> sqlite3.Connection:
+    address = f"{path.resolve().as_uri()}{options}"
+    return sqlite3.connect(address, uri=True, timeout=_BUSY_S, check_same_thread=False)
 
 
 def _check_version(found: int, path: Path) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from aiohttp import web
 
@@ -113,7 +113,7 @@ class Access:
         """Who has this token; the time it takes tells nothing about tokens."""
         found = None
         for known, person in self._people.items():
-            if hmac.compare_digest(known.encode(), token.encode()):
+            if hmac.compare_digest(known.encode(), token.encode("utf-8", "surrogatepass")):
                 found = person
         return found
 
@@ -130,8 +130,7 @@ class Access:
             raise
 
     def _refused(self, request: web.Request) -> web.Response | None:
-        host = urlsplit(f"//{request.headers.get('Host', '')}").hostname or ""
-        if host not in self._hosts:
+        if _split(f"//{request.headers.get('Host', '')}").hostname not in self._hosts:
             return _plain(421, "this server does not answer to that name; see --name")
         cookies = request.cookies
         person = self.person(cookies.get(self.cookie, cookies.get(FORMER_COOKIE, "")))
@@ -140,7 +139,7 @@ class Access:
         open_path = request.path.startswith(("/enter/", "/static/"))
         if request.method not in ("GET", "HEAD"):
             origin = request.headers.get("Origin")
-            if origin is not None and urlsplit(origin).netloc != request.headers.get("Host"):
+            if origin is not None and _split(origin).netloc != request.headers.get("Host"):
                 return _plain(403, "requests of another site are refused")
         if open_path:
             return None
@@ -149,6 +148,14 @@ class Access:
         if request.method not in ("GET", "HEAD") and request.headers.get(WHO) != person.name:
             return _plain(403, f"this browser now belongs to {person.name}: open your own link again")
         return None
+
+
+def _split(address: str) -> SplitResult:
+    """An address in its parts, all of them empty where it is none."""
+    try:
+        return urlsplit(address)
+    except ValueError:
+        return urlsplit("")
 
 
 def _role(name: str, settings: Settings) -> Role:

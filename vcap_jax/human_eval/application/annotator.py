@@ -59,7 +59,8 @@ async def me(request: web.Request) -> web.Response:
     found, name = parts(request), request[PERSON].name
     assigned = await told(lambda: found.store.assigned(name))
     times = await told(lambda: found.store.answer_times(name))
-    progress = progress_of(name, assigned, times)
+    taken_in = await told(lambda: found.store.taken_in(name))
+    progress = progress_of(name, assigned, times, taken_in=taken_in)
     view = found.view(name)
     return answer(
         {

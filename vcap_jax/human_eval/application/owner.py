@@ -34,6 +34,8 @@ from vcap_jax.report.progress import duration
 from vcap_jax.system.json_values import JsonDict
 
 DISPUTES_A_PAGE = 50
+_MOST_DIGITS = 9
+"""Of the number of a dispute; Python reads no more than some thousands."""
 EXPORTS = {
     "annotations.jsonl": "application/x-ndjson",
     "rankings.jsonl": "application/x-ndjson",
@@ -80,13 +82,15 @@ async def overview(request: web.Request) -> web.Response:
     found = parts(request)
 
     def read() -> tuple[list[Progress], Agreement, int, int]:
-        people = dict.fromkeys((*found.study.settings.annotators, *found.store.annotators()))
+        store = found.store
+        people = dict.fromkeys((*found.study.settings.annotators, *store.annotators()))
         progress = [
-            progress_of(name, found.store.assigned(name), found.store.answer_times(name)) for name in people
+            progress_of(name, store.assigned(name), store.answer_times(name), taken_in=store.taken_in(name))
+            for name in people
         ]
-        verdicts = found.store.verdicts()
-        agreement = agreement_so_far(verdicts, found.store.rankings())
-        decided = found.store.adjudications()
+        verdicts = store.verdicts()
+        agreement = agreement_so_far(verdicts, store.rankings())
+        decided = store.adjudications()
         open_ = [one for one in disputes(verdicts) if one.prop not in decided]
         return progress, agreement, len(open_), len(decided)
 
@@ -110,7 +114,8 @@ async def overview(request: web.Request) -> web.Response:
 async def disputed(request: web.Request) -> web.Response:
     """Propositions about which annotators disagree, with their answers side by side."""
     found, person = parts(request), request[PERSON]
-    first = max(0, int(request.query.get("from", "0"))) if request.query.get("from", "0").isdecimal() else 0
+    given = request.query.get("from", "")
+    first = int(given) if given.isdecimal() and len(given) <= _MOST_DIGITS else 0
     show_all = request.query.get("all") == "1"
 
     def read() -> tuple[list[Dispute], dict[str, tuple[str, Held]]]:

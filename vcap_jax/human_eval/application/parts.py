@@ -74,7 +74,7 @@ async def body(request: web.Request) -> JsonDict:
     """The JSON object that was sent. Raises HTTPBadRequest."""
     try:
         return as_object(json.loads(await request.text()), "the request")
-    except (ValueError, RecursionError) as error:
+    except (ValueError, LookupError, RecursionError) as error:  # LookupError: of a charset that there is not
         raise web.HTTPBadRequest(text="a JSON object is wanted") from error
 
 

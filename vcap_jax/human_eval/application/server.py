@@ -132,9 +132,14 @@ def _listening(host: str, port: int) -> Iterator[list[socket.socket]]:
                 one.listen()
                 taken = one.getsockname()[1]
                 sockets.append(one)
-        except OSError as error:
+        except (
+            OSError,
+            OverflowError,
+            UnicodeError,
+        ) as error:  # the last two: a port or a name that cannot be one
+            why = getattr(error, "strerror", None) or error
             raise StudyError(
-                f"{host}:{port} cannot be served on ({error.strerror or error}): give another --port or --host"
+                f"{host}:{port} cannot be served on ({why}): give another --port or --host"
             ) from error
         yield sockets
 

@@ -2,6 +2,8 @@
 // other, the oldest first. One that is sent twice, as by two tabs, is done once: the server knows its name.
 
 const WAITS = [500, 1000, 2000, 4000, 8000];
+const REFUSED = [409, 422]; // by the protocol, or because it was changed elsewhere
+const SHUT = [401, 403, 421]; // whoever asks is not let in, or the server goes by another name
 
 export class Queue {
   // who: whose answers, to which study. send(entry): a promise of the Response. told(event, entry, detail): "stored", "refused",
@@ -61,22 +63,26 @@ export class Queue {
       if (text === null) continue; // another tab was quicker
       const entry = JSON.parse(text);
       let answer = null;
+      let detail = null;
       try {
         answer = await this.send(entry);
+        // The study says in JSON what it has stored or will never take. Other pages, as a gateway's to sign in again,
+        // say neither.
+        if (answer.ok || REFUSED.includes(answer.status)) detail = await answer.json();
       } catch {
-        // No connection: below.
+        // No connection, or no JSON: below.
       }
-      if (answer === null || answer.status >= 500 || answer.status === 408 || answer.status === 429) {
+      if (SHUT.includes(answer?.status)) {
+        this.tries = 0;
+        this.told("shut", entry, await answer.text());
+        return;
+      }
+      if (detail === null) {
         this.told("waiting", entry, this.size);
         await this.pause(WAITS[Math.min(this.tries++, WAITS.length - 1)]);
         continue;
       }
       this.tries = 0;
-      if (answer.status === 401 || answer.status === 403) {
-        this.told("shut", entry, await answer.text());
-        return;
-      }
-      const detail = await answer.json().catch(() => ({ error: `the server says ${answer.status}` }));
       localStorage.removeItem(key);
       this.memory.delete(key);
       this.told(answer.ok ? "stored" : "refused", entry, detail);
