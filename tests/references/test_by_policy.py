@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import jax
 import pytest
@@ -94,6 +95,18 @@ def test_other_weights_are_another_writer(prepared, writer) -> None:
     assert dataclasses.replace(other.provenance, weights=writer.provenance.weights) == writer.provenance
 
 
+def captioned_by(captioner: Any, prepared: Prepared) -> Any:
+    """A context whose captions are all by ``captioner``."""
+    return SimpleNamespace(
+        config=prepared.ctx.config,
+        policy=SimpleNamespace(frozen={}),
+        sampler=None,
+        servers=None,
+        own_params=lambda params: params,
+        captioner=lambda sampler: captioner,
+    )
+
+
 def test_a_sample_that_nothing_was_said_of_is_reported(prepared) -> None:
     said = [
         (("", "A dog."), (False, True)),
@@ -107,14 +120,7 @@ def test_a_sample_that_nothing_was_said_of_is_reported(prepared) -> None:
                 yield Captioned(sample, captions, (1, 1), truncated)
 
     for ended_only, kept in ((False, [("A dog.",), ("A cat.", "A cow.")]), (True, [("A cat.",)])):
-        ctx = SimpleNamespace(
-            config=prepared.ctx.config,
-            policy=SimpleNamespace(frozen={}),
-            sampler=None,
-            servers=None,
-            own_params=lambda params: params,
-            captioner=lambda sampler: Speaking(),
-        )
+        ctx = captioned_by(Speaking(), prepared)
         one = PolicyWriter(
             ctx, {}, prepared.samples, name="", seed=0, rollout=ctx.config.rollout, ended_only=ended_only
         )
@@ -135,14 +141,7 @@ def test_a_question_without_an_answer_is_told_as_part_of_its_sample(prepared) ->
             for sample in samples:
                 yield Captioned(sample, ("",), (1,), (True,))
 
-    ctx = SimpleNamespace(
-        config=prepared.ctx.config,
-        policy=SimpleNamespace(frozen={}),
-        sampler=None,
-        servers=None,
-        own_params=lambda params: params,
-        captioner=lambda sampler: Silent(),
-    )
+    ctx = captioned_by(Silent(), prepared)
     writer = PolicyWriter(
         ctx,
         {},
