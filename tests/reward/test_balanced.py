@@ -1,4 +1,4 @@
-"""The balanced family through real requests to a scripted endpoint."""
+"""The balanced family: shares by hand, answers that are refused, and a group through a scripted endpoint."""
 
 from __future__ import annotations
 
@@ -12,12 +12,81 @@ import pytest
 from tests.patience import GUARD_S
 from tests.reward.media import PICTURE
 from vcap_jax.configuration import ConfigError, load_config
-from vcap_jax.reward.balanced import length_counts
+from vcap_jax.reward.balanced import Balance, CaptionClaim, ReferenceUnit, balance_form, length_counts
 from vcap_jax.reward.config import BalancedConfig, RewardConfig
+from vcap_jax.reward.failures import Failure
 from vcap_jax.reward.group import GroupForReward, GroupScores
 from vcap_jax.reward.session import RewardSession
 
 REFERENCE = "A red car on a wet road."
+
+
+GOOD = Balance(
+    claims=(
+        CaptionClaim(claim="a red car", true=True, visible=True),
+        CaptionClaim(claim="it is fast", true=True, visible=False),
+        CaptionClaim(claim="a blue dog", true=False, visible=True),
+        CaptionClaim(claim="a road", true=True, visible=True),
+    ),
+    units=(ReferenceUnit(unit="a red car", covered=True), ReferenceUnit(unit="rain", covered=False)),
+    clarity=9,
+    fluency=8,
+    coherence=7,
+)
+FORM = balance_form("template", 4)
+
+
+def test_shares_by_hand() -> None:
+    # Of four claims two are both true and visible; of two units one is covered; the text is 24 of 30.
+    assert (GOOD.precision, GOOD.recall, GOOD.text) == (0.5, 0.5, 0.8)
+
+
+def test_shares_of_nothing() -> None:
+    silent = Balance(claims=(), units=(), clarity=0, fluency=0, coherence=0)
+    assert (silent.precision, silent.recall, silent.text) == (0.0, None, 0.0)
+
+
+def test_an_answer_is_read_and_kept() -> None:
+    text = json.dumps(FORM.pack(GOOD))
+    assert FORM.read(text, "stop") == GOOD
+    assert FORM.unpack(json.loads(text)) == GOOD
+
+
+def written(**changes: Any) -> str:
+    return json.dumps({**FORM.pack(GOOD), **changes})
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("nothing", "no_verdict"),
+        (written() + written(), "ambiguous"),
+        ('{"Claims": []}', "missing_key"),
+        (written(Analysis="fine"), "unexpected_key"),
+        (written(Clarity=11), "bad_score"),
+        (written(Fluency="9"), "bad_score"),
+        (written(Coherence=True), "bad_score"),
+        (written(Claims="none"), "bad_answer"),
+        (written(Claims=[{"Claim": "a", "True": 1, "Visible": True}]), "bad_answer"),
+        (written(Claims=[{"Claim": "a", "True": True}]), "missing_key"),
+        (written(Units=[{"Unit": 3, "Covered": True}]), "bad_answer"),
+        (written(Units=[{"Unit": "a", "Covered": True, "True": True}]), "unexpected_key"),
+        (written(Units=[{"Unit": "a", "Covered": True}] * 5), "bad_answer"),
+        (written()[:-3], "cut_off"),
+    ],
+)
+def test_answers_that_cannot_be_used_are_failures(text: str, reason: str) -> None:
+    given = FORM.read(text, "stop")
+    assert isinstance(given, Failure)
+    assert given.reason == reason
+
+
+def test_the_schema_holds_a_server_to_the_form() -> None:
+    described: Any = balance_form("template", 5).response_format["json_schema"]
+    schema = described["schema"]
+    assert schema["required"] == ["Claims", "Units", "Clarity", "Fluency", "Coherence"]
+    assert schema["properties"]["Units"]["maxItems"] == 5
+    assert schema["properties"]["Claims"]["items"]["properties"]["True"] == {"type": "boolean"}
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 
 from vcap_jax.reward import scores
 from vcap_jax.reward.failures import Failure
-from vcap_jax.reward.json_objects import read_objects
+from vcap_jax.reward.json_objects import one_object
 from vcap_jax.reward.scores import parse_scores
 from vcap_jax.reward.templates import ANALYSIS_KEY, QUALITY_KEYS
 
@@ -38,7 +38,7 @@ def test_errors_look_back_over_each_character_a_few_times_at_most(
 
     monkeypatch.setattr("json.decoder.JSONDecodeError", Counted)
     written = text(500)
-    read_objects(written, "stop")
+    one_object(written, "stop", ["a"])
     assert looked_over <= 3 * len(written)
 
 
@@ -55,8 +55,9 @@ def test_each_key_of_an_object_is_looked_at_once(monkeypatch: pytest.MonkeyPatch
 
     count = 500
     keys = [ANALYSIS_KEY, *QUALITY_KEYS, *(f"k{k}" for k in range(count))]
-    pairs = scores.KeyedPairs((Key(key), 1) for key in keys)
-    monkeypatch.setattr(scores, "read_objects", lambda *_: [pairs])
+    row = {Key(key): 1 for key in keys}
+    monkeypatch.setattr(scores, "one_object", lambda *_: row)
+    compared = 0
     verdict = parse_scores("{}", QUALITY_KEYS, "stop")
     assert isinstance(verdict, Failure)
     assert verdict.reason == "unexpected_key"

@@ -16,7 +16,7 @@ import pytest
 from tests.patience import GUARD_S
 from tests.reward.stored import KEY, candidate, judgement, key, put
 from vcap_jax.reward.aggregation import RewardWeights
-from vcap_jax.reward.judge_query import instruction_version
+from vcap_jax.reward.judge_query import verdict_form
 from vcap_jax.reward.restudy import restudy
 from vcap_jax.reward.store import (
     JudgementStore,
@@ -68,12 +68,12 @@ def test_the_version_follows_text_and_schema(tmp_path: Path) -> None:
     path = tmp_path / "mine.txt"
     path.write_text(packaged.template.replace("experienced", "strict"))
     versions = {
-        instruction_version(packaged, 2000),
-        instruction_version(packaged, 1000),
-        instruction_version(load_instruction("image", str(path)), 2000),
+        verdict_form(packaged, 2000).version,
+        verdict_form(packaged, 1000).version,
+        verdict_form(load_instruction("image", str(path)), 2000).version,
     }
     assert len(versions) == 3
-    assert instruction_version(load_instruction("image"), 2000) in versions
+    assert verdict_form(load_instruction("image"), 2000).version in versions
 
 
 def test_the_first_verdict_stays(tmp_path: Path) -> None:

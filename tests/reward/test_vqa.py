@@ -115,7 +115,7 @@ def test_a_sample_without_questions_is_masked(judge: Any, ask: Any) -> None:
         ("none", "no_verdict"),
         ('{"Q1": "A"}', "missing_key"),
         ('{"Q1": "A", "Q2": "x", "Q3": "y"}', "missing_key"),
-        ('{"Q1": "A", "Q1": "B", "Q2": "x"}', "missing_key"),
+        ('{"Q1": "A", "Q1": "B", "Q2": "x"}', "repeated_key"),
         ('{"Q1": "A", "Q2": 3}', "bad_answer"),
         ('{"Q1": "C", "Q2": "x"}', "bad_answer"),
         ('{"Q1": "A", "Q2": "x"} {"Q1": "B", "Q2": "x"}', "ambiguous"),

@@ -63,7 +63,7 @@ def read_completion(raw: bytes) -> Completion | None:
                 media_tokens={str(name): int(count) for name, count in media.items()},
             ),
             prompt_token_ids=None if ids is None else tuple(int(i) for i in ids),
-            id=_writable(str(payload.get("id") or "")) or None,
+            id=writable(str(payload.get("id") or "")) or None,
         )
     except (ValueError, RecursionError, LookupError, TypeError, AttributeError, OverflowError):
         return None
@@ -73,10 +73,10 @@ def _text_of(content: object) -> str | None:
     """Message content as text, without lone surrogates, which no file can hold; some servers give a list of parts."""
     if isinstance(content, list):
         content = "".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
-    return _writable(content) if isinstance(content, str) else None
+    return writable(content) if isinstance(content, str) else None
 
 
-def _writable(text: str) -> str:
+def writable(text: str) -> str:
     """Without lone surrogates, which an escape can write and no file can hold: servers cut texts in the middle of an
     emoji."""
     return text.encode("utf-8", "replace").decode("utf-8")
@@ -102,7 +102,7 @@ def error_message(raw: bytes) -> str:
         payload = json.loads(raw)
         error = payload.get("error", payload)
         message = error.get("message") if isinstance(error, dict) else error
-        return _writable(str(message or payload.get("detail") or payload))[:500]
+        return writable(str(message or payload.get("detail") or payload))[:500]
     except (ValueError, RecursionError, AttributeError):
         return short(raw)
 

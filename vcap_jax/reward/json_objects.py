@@ -12,39 +12,29 @@ import re
 from collections.abc import Collection
 
 from vcap_jax.reward.failures import Failure
+from vcap_jax.reward.http_answers import writable
 from vcap_jax.system.json_values import JsonDict, JsonValue
 
 _OBJECT_BEGINS = re.compile(r"""\{\s*["']""")  # the second as Python would write it
 _THOUGHT_END = "</think>"
+_SHOWN = 160
+"""Characters of a text in a message."""
 _CUT_OFF = ("length", "max_tokens")
-_STOPPED = {"content_filter": "filtered", "abort": "filtered", "error": "filtered", "refusal": "filtered"}
+_STOPPED = ("content_filter", "abort", "error", "refusal")
 
 
-class KeyedPairs(list[tuple[str, object]]):
+class _Pairs(list[tuple[str, object]]):
     """A parsed JSON object with its repeated keys kept; a type of its own to tell it from a JSON list."""
-
-
-def read_objects(text: str | None, finish_reason: str | None) -> list[KeyedPairs] | Failure:
-    """The outermost objects of an answer, without those of its thoughts; none if it has none.
-
-    text: the content of the answer. finish_reason: as the server gave it; None where it gives none.
-    """
-    if finish_reason in _CUT_OFF:
-        return Failure(reason="cut_off", detail=f"the answer reached its token limit: {tail(text or '')}")
-    if finish_reason in _STOPPED:
-        return Failure(reason="filtered", detail=f"the server ended the answer with {finish_reason!r}")
-    if text is None or not text.strip():
-        return Failure(reason="empty_answer", detail="the judge wrote nothing")
-    spoken = text if _is_one_object(text) else _without_thought(text)
-    if spoken is None:
-        return Failure(reason="cut_off", detail=f"the answer ends inside its <think> block: {tail(text)}")
-    return _objects(spoken)
 
 
 def one_object(text: str | None, finish_reason: str | None, keys: Collection[str]) -> JsonDict | Failure:
     """The one object of an answer that has any of ``keys``; a Failure for none and several, and for a repeated key.
-    Lone surrogates, which an escape can write and no file can hold, become question marks."""
-    objects = read_objects(text, finish_reason)
+
+    text: the content of the answer; objects inside others, and those of its thoughts, do not count. finish_reason: as
+    the server gave it; None where it gives none. Lone surrogates, which an escape can write and no file can hold,
+    become question marks.
+    """
+    objects = _read(text, finish_reason)
     if isinstance(objects, Failure):
         return objects
     found = [pairs for pairs in objects if any(key in keys for key, _ in pairs)]
@@ -61,21 +51,35 @@ def one_object(text: str | None, finish_reason: str | None, keys: Collection[str
 
 def _plain(value: object) -> JsonValue | Failure:
     """Pairs as objects, all the way down; a Failure where a key is repeated."""
-    if isinstance(value, KeyedPairs):
+    if isinstance(value, _Pairs):
         found: JsonDict = {}
         for key, inner in value:
-            if key in found:
-                return Failure(reason="repeated_key", detail=f"the key {key!r} is there twice")
-            plain = _plain(inner)
+            name, plain = writable(key), _plain(inner)
+            if name in found:
+                return Failure(reason="repeated_key", detail=f"the key {name!r} is there twice")
             if isinstance(plain, Failure):
                 return plain
-            found[key] = plain
+            found[name] = plain
         return found
     if isinstance(value, list):
         several = [_plain(inner) for inner in value]
         return next((one for one in several if isinstance(one, Failure)), several)  # type: ignore[return-value]
     assert value is None or isinstance(value, bool | int | float | str)
-    return value.encode("utf-8", "replace").decode("utf-8") if isinstance(value, str) else value
+    return writable(value) if isinstance(value, str) else value
+
+
+def _read(text: str | None, finish_reason: str | None) -> list[_Pairs] | Failure:
+    """The outermost objects of an answer, without those of its thoughts."""
+    if finish_reason in _CUT_OFF:
+        return Failure(reason="cut_off", detail=f"the answer reached its token limit: {tail(text or '')}")
+    if finish_reason in _STOPPED:
+        return Failure(reason="filtered", detail=f"the server ended the answer with {finish_reason!r}")
+    if text is None or not text.strip():
+        return Failure(reason="empty_answer", detail="the judge wrote nothing")
+    spoken = text if _is_one_object(text) else _without_thought(text)
+    if spoken is None:
+        return Failure(reason="cut_off", detail=f"the answer ends inside its <think> block: {tail(text)}")
+    return _objects(spoken)
 
 
 def _is_one_object(text: str) -> bool:
@@ -97,31 +101,13 @@ def _without_thought(text: str) -> str | None:
     return None if "<think>" in spoken.split("{", 1)[0] else spoken
 
 
-def _pairs(pairs: list[tuple[str, object]]) -> KeyedPairs:
-    return KeyedPairs((_writable_text(key), _writable(value)) for key, value in pairs)
-
-
-def _writable(value: object) -> object:
-    """The same; objects inside it are ``_pairs``' already."""
-    if isinstance(value, str):
-        return _writable_text(value)
-    if isinstance(value, list) and not isinstance(value, KeyedPairs):
-        return [_writable(inner) for inner in value]
-    return value
-
-
-def _writable_text(text: str) -> str:
-    """Without lone surrogates: an escape can write one, and whoever writes the answer to a file would fail."""
-    return text.encode("utf-8", "replace").decode("utf-8")
-
-
 # strict=False: models write raw line breaks into the analysis.
-_DECODER = json.JSONDecoder(strict=False, object_pairs_hook=_pairs)
+_DECODER = json.JSONDecoder(strict=False, object_pairs_hook=_Pairs)
 
 
-def _objects(text: str) -> list[KeyedPairs] | Failure:
+def _objects(text: str) -> list[_Pairs] | Failure:
     """The outermost JSON objects of the text, or a failure if one of them is broken."""
-    found: list[KeyedPairs] = []
+    found: list[_Pairs] = []
     position = 0
     while (brace := text.find("{", position)) >= 0:
         if not _OBJECT_BEGINS.match(text, brace):  # {}, or a brace in prose
@@ -129,19 +115,16 @@ def _objects(text: str) -> list[KeyedPairs] | Failure:
             continue
         decoded = _decode(text, brace)
         if decoded is None:
-            cut = _object_end(text, brace) is None
-            detail = (
-                "stops inside its JSON object: " + tail(text)
-                if cut
-                else "has a broken JSON object: " + head(text)
-            )
-            return Failure(reason="cut_off" if cut else "broken_json", detail=f"the answer {detail}")
+            if _object_end(text, brace) is None:
+                detail = f"the answer stops inside its JSON object: {tail(text)}"
+                return Failure(reason="cut_off", detail=detail)
+            return Failure(reason="broken_json", detail=f"the answer has a broken JSON object: {head(text)}")
         value, position = decoded
         found.append(value)
     return found
 
 
-def _decode(text: str, start: int) -> tuple[KeyedPairs, int] | None:
+def _decode(text: str, start: int) -> tuple[_Pairs, int] | None:
     end = _object_end(text, start)
     if end is None:
         return None
@@ -178,13 +161,13 @@ def _without_trailing_commas(text: str) -> str:
     return _STRING_OR_TRAILING_COMMA.sub(lambda match: match.group(1) or "", text)
 
 
-def head(text: str, limit: int = 160) -> str:
+def head(text: str) -> str:
     """The beginning of a text, for messages."""
-    text = " ".join(text[: 2 * limit].split())
-    return text if len(text) <= limit else text[:limit] + "..."
+    text = " ".join(text[: 2 * _SHOWN].split())
+    return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
 
 
-def tail(text: str, limit: int = 160) -> str:
+def tail(text: str) -> str:
     """The end of a text, for messages."""
-    text = " ".join(text[-2 * limit :].split())
-    return text if len(text) <= limit else "..." + text[-limit:]
+    text = " ".join(text[-2 * _SHOWN :].split())
+    return text if len(text) <= _SHOWN else "..." + text[-_SHOWN:]

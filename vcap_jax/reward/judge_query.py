@@ -17,7 +17,6 @@ from vcap_jax.reward.prompts import (
     build_messages,
     content_hash,
     fill_instruction,
-    response_format,
     schema_format,
     verdict_schema,
 )
@@ -105,20 +104,14 @@ def schema_form(
 def verdict_form(instruction: Instruction, max_analysis_chars: int) -> Form[Scores]:
     """The verdict that an instruction of the judge asks for."""
     spec = instruction.spec
-    return Form(
-        name=spec.name,
-        version=instruction_version(instruction, max_analysis_chars),
-        response_format=response_format(spec, max_analysis_chars),
+    return schema_form(
+        spec.name,
+        instruction.template,
+        verdict_schema(spec, max_analysis_chars),
         read=lambda content, finish: parse_scores(content, spec.score_keys, finish),
         pack=Scores.as_answer,
         unpack=scores_of,
     )
-
-
-def instruction_version(instruction: Instruction, max_analysis_chars: int) -> str:
-    """Changes with the text of the instruction and with the schema of its answer."""
-    schema = verdict_schema(instruction.spec, max_analysis_chars)
-    return content_hash(instruction.template, json.dumps(schema, sort_keys=True))
 
 
 def verdict_pass(

@@ -16,13 +16,12 @@ refused means a :class:`Failure`, never a number:
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from vcap_jax.reward.failures import Failure, FailureReason
-from vcap_jax.reward.json_objects import KeyedPairs, head, read_objects
+from vcap_jax.reward.json_objects import head, one_object
 from vcap_jax.reward.templates import ANALYSIS_KEY, GLOBAL_VIDEO_KEYS, QUALITY_KEYS
 from vcap_jax.system.json_values import JsonObject, as_text, as_whole
 
@@ -84,39 +83,25 @@ def parse_scores(text: str | None, score_keys: Sequence[str], finish_reason: str
     """
     if set(score_keys) not in (set(QUALITY_KEYS), set(GLOBAL_VIDEO_KEYS)) or len(score_keys) != 3:
         raise ValueError(f"unknown score keys {tuple(score_keys)}")
-    objects = read_objects(text, finish_reason)
-    if isinstance(objects, Failure):
-        return objects
-    verdicts = [pairs for pairs in objects if any(key in score_keys for key, _ in pairs)]
-    if not verdicts:
-        return Failure(
-            reason="no_verdict", detail=f"no JSON object with {_listed(score_keys)} in: {head(text or '')}"
-        )
-    if len(verdicts) > 1:
-        return Failure(reason="ambiguous", detail=f"{len(verdicts)} JSON objects with scores in one answer")
-    return _validated(verdicts[0], score_keys)
-
-
-def _validated(pairs: KeyedPairs, score_keys: Sequence[str]) -> Scores | Failure:
-    keys = [key for key, _ in pairs]
+    row = one_object(text, finish_reason, score_keys)
+    if isinstance(row, Failure):
+        return row
     expected = (ANALYSIS_KEY, *score_keys)
 
     def refuse(reason: FailureReason, detail: str) -> Failure:
-        return Failure(reason=reason, detail=f"{detail} (keys: {', '.join(map(repr, keys[:12]))})")
+        return Failure(reason=reason, detail=f"{detail} (keys: {', '.join(map(repr, list(row)[:12]))})")
 
-    if repeated := sorted(key for key, times in Counter(keys).items() if times > 1):
-        return refuse("repeated_key", f"repeated: {_listed(repeated)}")
-    if missing := [key for key in expected if key not in keys]:
-        return refuse("missing_key", f"missing: {_listed(missing)}")
-    if extra := [key for key in keys if key not in expected]:
-        return refuse("unexpected_key", f"not asked for: {_listed(extra)}")
-    values, scores = dict(pairs), dict[str, int]()
+    if missing := [key for key in expected if key not in row]:
+        return refuse("missing_key", f"missing: {', '.join(missing)}")
+    if extra := [key for key in row if key not in expected]:
+        return refuse("unexpected_key", f"not asked for: {', '.join(extra)}")
+    scores: dict[str, int] = {}
     for key in score_keys:
-        value = values[key]
+        value = row[key]
         if type(value) is not int or not 0 <= value <= MAX_SCORE:
             return refuse("bad_score", f"{key} is {head(repr(value))}, not an integer from 0 to {MAX_SCORE}")
         scores[key] = value
-    analysis = values[ANALYSIS_KEY]
+    analysis = row[ANALYSIS_KEY]
     if not isinstance(analysis, str):
         return refuse("bad_analysis", f"{ANALYSIS_KEY} is a {type(analysis).__name__}, not a string")
     return _scores(analysis, scores)
@@ -133,7 +118,3 @@ def _scores(analysis: str, values: dict[str, int]) -> Scores:
         third=values[third_key],
         third_key=third_key,
     )
-
-
-def _listed(keys: Sequence[str]) -> str:
-    return ", ".join(f'"{key}"' for key in keys)

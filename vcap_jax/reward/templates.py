@@ -102,16 +102,13 @@ def load_instruction(name: InstructionName, path: str | None = None) -> Instruct
     Raises TemplateError for an unreadable file and for a template that does not fit its pass.
     """
     spec = SPECS[name]
-    template, source = read_template(name, path)
-    check_template(template, spec, source)
+    template, source = _read(name, path)
+    _check(template, spec, source)
     return Instruction(spec=spec, template=template.strip() + "\n", source=source)
 
 
-def read_template(name: str, path: str | None) -> tuple[str, str]:
-    """The text of the packaged instruction ``name``, or of the user's own at ``path``, and where it is from.
-
-    Raises TemplateError for an unreadable file.
-    """
+def _read(name: str, path: str | None) -> tuple[str, str]:
+    """The text of the packaged instruction ``name``, or of the user's own at ``path``, and where it is from."""
     if path is None:
         source = f"instructions/{name}.txt"
         return resources.files("vcap_jax.reward").joinpath(source).read_text(encoding="utf-8"), source
@@ -121,7 +118,18 @@ def read_template(name: str, path: str | None) -> tuple[str, str]:
         raise TemplateError(f"instruction {name!r}: cannot read {path!r}: {error}") from error
 
 
-def check_template(template: str, spec: InstructionSpec, source: str) -> None:
+def load_template(name: str, path: str | None, *placeholders: str) -> str:
+    """An instruction in which each of ``placeholders`` stands once, in braces. Raises TemplateError."""
+    text, source = _read(name, path)
+    for place in placeholders:
+        if (count := text.count(f"{{{place}}}")) != 1:
+            raise TemplateError(
+                f"instruction {name!r} ({source}) has {{{place}}} {count} times: write it once"
+            )
+    return text.strip() + "\n"
+
+
+def _check(template: str, spec: InstructionSpec, source: str) -> None:
     """Raise TemplateError unless ``template`` has its placeholders once, no others, and asks for its keys."""
     where = f"instruction {spec.name!r} ({source})"
     required = [spec.candidate[0]] if spec.reference is None else [spec.reference[0], spec.candidate[0]]

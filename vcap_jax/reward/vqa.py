@@ -8,7 +8,6 @@ that give each other's answers away should therefore not be asked about one samp
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -17,12 +16,12 @@ from vcap_jax.reward.config import RewardConfig
 from vcap_jax.reward.failures import Failure
 from vcap_jax.reward.family import FamilyError, FamilyTools
 from vcap_jax.reward.group import CandidateScore, GroupScores, all_failed
-from vcap_jax.reward.json_objects import head, read_objects
-from vcap_jax.reward.judge_query import Form, JudgeQuery, Pass, Verdict
+from vcap_jax.reward.json_objects import head, one_object
+from vcap_jax.reward.judge_query import JudgeQuery, Pass, Verdict, schema_form
 from vcap_jax.reward.open_group import OpenGroup, for_each
-from vcap_jax.reward.prompts import content_hash, delimited, object_schema, schema_format
+from vcap_jax.reward.prompts import content_hash, delimited, object_schema
 from vcap_jax.reward.questions import UNKNOWN, Question, read_questions
-from vcap_jax.reward.templates import TemplateError, read_template
+from vcap_jax.reward.templates import load_template
 from vcap_jax.system.json_values import JsonDict, JsonObject, as_text
 
 Answers = Mapping[str, str]
@@ -117,12 +116,11 @@ def questions_pass(questions: Sequence[Question], template: str, *, route: str) 
     """What is asked of every caption of a sample."""
     listed = "\n".join(_listed(name, question) for name, question in numbered(questions))
     block = delimited(listed, "questions")
-    schema = answers_schema(questions)
     return Pass(
-        form=Form(
-            name="vqa",
-            version=content_hash(template, json.dumps(schema, sort_keys=True)),
-            response_format=schema_format("vqa", schema),
+        form=schema_form(
+            "vqa",
+            template,
+            answers_schema(questions),
             read=lambda content, finish: parse_answers(content, questions, finish),
             pack=dict,
             unpack=lambda kept: {
@@ -163,20 +161,15 @@ def parse_answers(
     """One answer to each question, or a Failure: not exactly one JSON object with an answer, a key too many or too
     few, an answer that is no text or none of the options.
     """
-    objects = read_objects(text, finish_reason)
-    if isinstance(objects, Failure):
-        return objects
     names = [name for name, _ in numbered(questions)]
-    found = [pairs for pairs in objects if any(key in names for key, _ in pairs)]
-    if len(found) != 1:
-        detail = f"{len(found)} JSON objects with answers in: {head(text or '')}"
-        return Failure(reason="ambiguous" if found else "no_verdict", detail=detail)
-    keys = [key for key, _ in found[0]]
-    if sorted(keys) != sorted(names):
+    given = one_object(text, finish_reason, names)
+    if isinstance(given, Failure):
+        return given
+    if given.keys() != set(names):
         return Failure(
-            reason="missing_key", detail=f"asked for {', '.join(names)}, answered {', '.join(keys)}"
+            reason="missing_key", detail=f"asked for {', '.join(names)}, answered {', '.join(given)}"
         )
-    given, answers = dict(found[0]), {}
+    answers: dict[str, str] = {}
     for name, question in numbered(questions):
         said = given[name]
         answer = question.accepted(said) if isinstance(said, str) else None
@@ -189,10 +182,4 @@ def parse_answers(
 
 def load_vqa_template(path: str | None = None) -> str:
     """The packaged instruction, or the user's own at ``path``. Raises TemplateError."""
-    template, _ = read_template("vqa", path)
-    for place in ("{QUESTIONS}", "{CAPTION}"):
-        if template.count(place) != 1:
-            raise TemplateError(
-                f"instruction 'vqa' ({path or 'packaged'}) has {place} {template.count(place)} times: write it once"
-            )
-    return template.strip() + "\n"
+    return load_template("vqa", path, "QUESTIONS", "CAPTION")

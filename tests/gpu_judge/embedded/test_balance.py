@@ -7,7 +7,7 @@ import json
 from gpu_judge.embedded.balance import take_apart, text_scores
 from gpu_judge.embedded.comparison import Said
 from gpu_judge.embedded.prose import Prose
-from vcap_jax.reward.balance import Balance, parse_balance
+from vcap_jax.reward.balanced import Balance, balance_form
 from vcap_jax.world.vocabulary import Claim, Slot
 
 COLOUR: Slot = ("top left", "colour")
@@ -27,7 +27,8 @@ def said(*claims: Claim, prose: Prose = CLEAN) -> Said:
 
 def balance(candidate: Said, reference: Said, most: int = 9) -> Balance:
     """As the reward reads it."""
-    found = parse_balance(json.dumps(take_apart(candidate, reference, verdict, {HIDDEN}, most)), most, "stop")
+    answer = json.dumps(take_apart(candidate, reference, verdict, {HIDDEN}, most))
+    found = balance_form("template", most).read(answer, "stop")
     assert isinstance(found, Balance), found
     return found
 

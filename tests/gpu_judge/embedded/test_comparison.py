@@ -8,14 +8,14 @@ import pytest
 
 from gpu_judge.embedded.comparison import entry, read_comparison
 from gpu_judge.embedded.request import BadRequest, Content, Picture
-from vcap_jax.reward.one_question import load_question
+from vcap_jax.reward.one_question import filled_question, load_question
 
 PICTURE = Picture(url="data:,", seconds=None)
 FRAMES = (Picture(url="data:,", seconds=0.0), Picture(url="data:,", seconds=0.5))
 
 
 def content(family: str, pictures: tuple[Picture, ...] = (PICTURE,), caption: str = "A ring.") -> Content:
-    text = load_question(family, None, most=40).fill("A star.", caption)
+    text = filled_question(load_question(family, None, most=40), "A star.", caption)
     return Content(pictures=pictures, texts=(text,))
 
 

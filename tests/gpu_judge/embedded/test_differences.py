@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from gpu_judge.embedded.differences import list_differences
-from vcap_jax.reward.differences import Difference, parse_differences
+from vcap_jax.reward.claim_differences import Difference, Differences, differences_form
 from vcap_jax.world.video_grammar import NO_SHOT
 from vcap_jax.world.vocabulary import Claim, Slot
 
@@ -23,13 +23,13 @@ def verdict(slot: Slot, value: str) -> bool | None:
 def told(candidate: list[Claim], reference: list[Claim], most: int = 9) -> list[tuple[str, str, int, int]]:
     """(caption's error, reference's, their severities) of each difference, read as the reward reads them."""
     answer = json.dumps(list_differences(candidate, reference, verdict, {HIDDEN}, most))
-    found = parse_differences(answer, most, "stop")
-    assert isinstance(found, tuple), found
+    found = differences_form("template", most).read(answer, "stop")
+    assert isinstance(found, Differences), found
 
     def short(one: Difference) -> tuple[str, str, int, int]:
         return one.caption.error, one.reference.error, one.caption.severity, one.reference.severity
 
-    return [short(one) for one in found]
+    return [short(one) for one in found.differences]
 
 
 def test_each_kind_of_difference() -> None:
