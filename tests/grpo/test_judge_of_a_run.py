@@ -17,9 +17,8 @@ from vcap_jax.grpo.records import StepRollout
 from vcap_jax.grpo.step_metrics import judge_metrics
 from vcap_jax.grpo.trainer import Training
 from vcap_jax.parallel.processes import ALONE, Processes
-from vcap_jax.reward.errors import JudgeOutage
+from vcap_jax.reward.errors import FamilyError, JudgeOutage
 from vcap_jax.reward.failures import Failure
-from vcap_jax.reward.family_errors import FamilyError
 from vcap_jax.reward.http_answers import Usage
 from vcap_jax.reward.statistics import StatisticsRecorder
 from vcap_jax.rollout.slots import SampledGroup

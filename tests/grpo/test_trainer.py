@@ -24,8 +24,8 @@ from vcap_jax.grpo.records import GroupRecord, StepRollout
 from vcap_jax.grpo.trainer import Training
 from vcap_jax.grpo.update import FixedLogprobs
 from vcap_jax.models.qwen3_vl.inputs import EncodedPrompt
+from vcap_jax.reward.errors import FamilyError
 from vcap_jax.reward.failures import Failure
-from vcap_jax.reward.family_errors import FamilyError
 from vcap_jax.reward.group import CandidateScore, GroupScores
 from vcap_jax.reward.statistics import StatisticsRecorder
 from vcap_jax.reward.store import StoreError

@@ -29,7 +29,6 @@ from vcap_jax.reward.config import RewardConfig
 from vcap_jax.reward.errors import JudgeOutage
 from vcap_jax.reward.failures import Failure
 from vcap_jax.reward.group import GroupForReward
-from vcap_jax.reward.request_id import is_foreign, new_identity
 from vcap_jax.reward.scores import Scores, parse_scores
 from vcap_jax.reward.session import RewardSession
 from vcap_jax.reward.templates import QUALITY_KEYS
@@ -158,18 +157,6 @@ def _question(number: int) -> list[dict[str, object]]:
 
 def _read(text: str | None, finish_reason: str | None) -> Scores | Failure:
     return parse_scores(text, QUALITY_KEYS, finish_reason)
-
-
-def test_identities_tell_whose_answer_it_is() -> None:
-    mine, other = new_identity(), new_identity()
-    assert mine != other
-    for echoes in (False, True):
-        assert not is_foreign(f"chatcmpl-{mine}", mine, echoes=echoes)
-        assert is_foreign(f"chatcmpl-{other}", mine, echoes=echoes)
-    assert not is_foreign("chatcmpl-17", mine, echoes=False)
-    assert not is_foreign(None, mine, echoes=False)
-    assert is_foreign("chatcmpl-17", mine, echoes=True)
-    assert is_foreign(None, mine, echoes=True)
 
 
 def test_the_plan_spoils_its_share_whatever_the_order() -> None:

@@ -41,8 +41,7 @@ from vcap_jax.grpo.update import FixedLogprobs, StepUpdate
 from vcap_jax.grpo.waiting import WaitingState, nothing_taken
 from vcap_jax.models.policy import Params
 from vcap_jax.parallel.processes import ALONE, Processes
-from vcap_jax.reward.errors import JudgeUnavailable
-from vcap_jax.reward.family_errors import FamilyError
+from vcap_jax.reward.errors import FamilyError, JudgeUnavailable
 from vcap_jax.reward.store import StoreError
 from vcap_jax.rollout.engine import RolloutError
 from vcap_jax.rollout.sampler import Offloaded

@@ -12,7 +12,6 @@ nothing about the endpoint now and is passed over, unless it is an answer.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Literal
 
@@ -25,12 +24,12 @@ class CircuitBreaker:
     threshold: failures in a row that open it. clock: monotonic seconds.
     """
 
-    def __init__(self, threshold: int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, threshold: int, clock: Callable[[], float]) -> None:
         if threshold < 1:
             raise ValueError(f"a breaker's threshold is {threshold}: give at least 1")
         self._threshold, self._clock = threshold, clock
         self._failures = self._doubts = 0
-        self._state: State = "closed"
+        self.state: State = "closed"
         self._on_trial = False
         self.epoch = 0
         """How often it has opened from closed: outages so far."""
@@ -40,33 +39,29 @@ class CircuitBreaker:
         """What was seen last."""
 
     @property
-    def state(self) -> State:
-        return self._state
-
-    @property
     def closed(self) -> bool:
-        return self._state == "closed"
+        return self.state == "closed"
 
     @property
     def admits(self) -> bool:
         """Whether a request may be sent now."""
-        return self._state == "closed" or (self._state == "half_open" and not self._on_trial)
+        return self.state == "closed" or (self.state == "half_open" and not self._on_trial)
 
     def begin(self) -> bool:
         """A request is being sent. True if it is the trial of a half-open breaker."""
         if not self.admits:
             raise RuntimeError("a request through an open breaker")
-        self._on_trial = self._state == "half_open"
+        self._on_trial = self.state == "half_open"
         return self._on_trial
 
     def answered(self) -> None:
         """The endpoint gave an answer, whatever it said."""
         self._failures = self._doubts = 0
-        self._state, self._on_trial, self.since = "closed", False, None
+        self.state, self._on_trial, self.since = "closed", False, None
 
     def failed(self, reason: str, *, trial: bool) -> None:
         """No connection, or one that broke."""
-        if self._state == "closed":
+        if self.state == "closed":
             self._failures += 1
             if self._failures >= self._threshold:
                 self.open(reason)
@@ -77,7 +72,7 @@ class CircuitBreaker:
         """A timeout or a server's error: True where it is time to ask the endpoint how it is."""
         if trial:
             self.open(reason)
-        if self._state != "closed":
+        if self.state != "closed":
             return False
         self._doubts += 1
         if self._doubts < self._threshold:
@@ -87,23 +82,23 @@ class CircuitBreaker:
 
     def abandoned(self, *, trial: bool) -> None:
         """The request was given up from our side; it says nothing, but a trial makes room for another."""
-        if trial and self._state == "half_open":
+        if trial and self.state == "half_open":
             self._on_trial = False
 
     def open(self, reason: str) -> None:
         """Leave the endpoint out."""
-        if self._state == "closed":
+        if self.state == "closed":
             self.epoch += 1
         if self.since is None:
             self.since = self._clock()
-        self._state, self._on_trial, self.reason = "open", False, reason
+        self.state, self._on_trial, self.reason = "open", False, reason
         self._failures = self._doubts = 0
 
     def reachable(self, *, wanted: bool) -> None:
         """A probe went well: one request may try, or any number where none is ``wanted`` at the moment."""
-        if self._state != "open":
+        if self.state != "open":
             return
         if wanted:
-            self._state, self._on_trial = "half_open", False
+            self.state, self._on_trial = "half_open", False
         else:
             self.answered()

@@ -34,9 +34,8 @@ from vcap_jax.reward.prompts import content_hash
 from vcap_jax.reward.question import AS_CONFIGURED, Answer, Drawing, Question, Reader
 from vcap_jax.reward.rate_limits import RateLimits
 from vcap_jax.reward.readiness import look, shortest_context, wait_until_ready
-from vcap_jax.reward.request_id import HEADER, new_identity
 from vcap_jax.reward.statistics import JudgeStatistics, StatisticsRecorder
-from vcap_jax.reward.tries import Try, owned, read_reply
+from vcap_jax.reward.tries import HEADER, Try, new_identity, read_reply
 from vcap_jax.reward.visual_check import (
     IMAGE_PAD,
     VIDEO_PAD,
@@ -353,7 +352,7 @@ class JudgeClient:
             if may_be_lost and reply.status == 400 and "cache miss" in error_message(reply.raw).lower():
                 tried = Try(outcome="answered")
                 return tried, True
-            tried = owned(read_reply(reply), endpoint, identity)
+            tried = read_reply(reply, endpoint, identity)
         except TimeoutError as error:
             tried = Try(outcome="doubt", failure=Failure(reason="timeout", detail=str(error)))
         except NotReachable as error:

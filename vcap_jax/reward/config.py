@@ -16,7 +16,7 @@ FAMILIES: Mapping[str, str] = {
     "witness_adjudicator": "vcap_jax.reward.witness_adjudicator:WitnessAdjudicatorReward",
     "imitation": "vcap_jax.reward.imitation:ImitationReward",
     "vqa": "vcap_jax.reward.vqa:VqaReward",
-    "judge": "vcap_jax.reward.holistic_judge:HolisticJudgeReward",
+    "judge": "vcap_jax.reward.witness_adjudicator:HolisticJudgeReward",
     "claim_differences": "vcap_jax.reward.claim_differences:ClaimDifferencesReward",
     "balanced": "vcap_jax.reward.balanced:BalancedReward",
     "random": "vcap_jax.reward.random_scores:RandomReward",

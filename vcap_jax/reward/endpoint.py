@@ -102,7 +102,7 @@ class Endpoint:
         config: JudgeConfig,
         session: Callable[[], aiohttp.ClientSession],
         clock: Clock,
-        role: Role = JUDGE,
+        role: Role,
     ) -> None:
         self.base = base_url(url)
         self.root = self.base.removesuffix("/v1")
@@ -178,7 +178,33 @@ class Endpoint:
         """Asks the server what it is: ``card``. Raises NotReachable, and JudgeUnavailable for an answer that waiting
         cannot mend.
         """
-        self.card = await self._ask_card()
+        reply = await self._get(f"{self.base}/models")
+        self._check_key(reply)
+        missing = reply.status in (404, 405)
+        # 5xx is how a proxy says that the server behind it is not up yet; and who has named the model may ask a server
+        # without a list of its own.
+        if is_web_page(reply.raw) and reply.status < 500 and not (missing and self._named_model):
+            raise JudgeUnavailable(
+                f"{self.root} answers with a web page, not the OpenAI API: no {self.base.removeprefix(self.root)}"
+                f"/models there; check {self._role.addresses}"
+            )
+        if missing:
+            self.card = ServerCard(models=(), vllm=False)
+            return
+        if reply.status != 200:
+            raise NotReachable(f"/models answers {reply.status}: {error_message(reply.raw)}")
+        try:
+            entries = json.loads(reply.raw)["data"]
+            names = tuple(str(entry["id"]) for entry in entries)
+            vllm = any(entry.get("owned_by") == "vllm" for entry in entries)
+            told = {str(entry["id"]): entry.get("max_model_len") for entry in entries}
+        except (ValueError, RecursionError, LookupError, TypeError, AttributeError) as error:
+            raise JudgeUnavailable(
+                f"{self.base}/models lists no models: {short(reply.raw)}; check {self._role.addresses}, or set "
+                f"{self._role.model}"
+            ) from error
+        contexts = {name: tokens for name, tokens in told.items() if type(tokens) is int}
+        self.card = ServerCard(models=names, vllm=vllm, contexts=contexts)
 
     async def probe(self) -> str | None:
         """None if the server is healthy and lists its models, else what was seen. Raises JudgeUnavailable for an
@@ -299,34 +325,6 @@ class Endpoint:
         text = _field(await self.post("/detokenize", {"model": model, "tokens": tokens}), "prompt")
         return text if isinstance(text, str) else None
 
-    async def _ask_card(self) -> ServerCard:
-        reply = await self._get(f"{self.base}/models")
-        self._check_key(reply)
-        missing = reply.status in (404, 405)
-        # 5xx is how a proxy says that the server behind it is not up yet; and who has named the model may ask a server
-        # without a list of its own.
-        if is_web_page(reply.raw) and reply.status < 500 and not (missing and self._named_model):
-            raise JudgeUnavailable(
-                f"{self.root} answers with a web page, not the OpenAI API: no {self.base.removeprefix(self.root)}"
-                f"/models there; check {self._role.addresses}"
-            )
-        if missing:
-            return ServerCard(models=(), vllm=False)
-        if reply.status != 200:
-            raise NotReachable(f"/models answers {reply.status}: {error_message(reply.raw)}")
-        try:
-            entries = json.loads(reply.raw)["data"]
-            names = tuple(str(entry["id"]) for entry in entries)
-            vllm = any(entry.get("owned_by") == "vllm" for entry in entries)
-            told = {str(entry["id"]): entry.get("max_model_len") for entry in entries}
-        except (ValueError, RecursionError, LookupError, TypeError, AttributeError) as error:
-            raise JudgeUnavailable(
-                f"{self.base}/models lists no models: {short(reply.raw)}; check {self._role.addresses}, or set "
-                f"{self._role.model}"
-            ) from error
-        contexts = {name: tokens for name, tokens in told.items() if type(tokens) is int}
-        return ServerCard(models=names, vllm=vllm, contexts=contexts)
-
     def _check_key(self, reply: Reply) -> None:
         if reply.status in (401, 403):
             variable = self._key_variable
@@ -381,7 +379,7 @@ def _field(reply: Reply, name: str) -> object:
         return None
 
 
-def authorisation(api_key_env: str | None, role: Role = JUDGE) -> dict[str, str]:
+def authorisation(api_key_env: str | None, role: Role) -> dict[str, str]:
     """The header with the key. Raises JudgeUnavailable if the variable that should hold it is not set, or holds what no
     header does."""
     if api_key_env is None:

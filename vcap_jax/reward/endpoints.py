@@ -16,7 +16,7 @@ from typing import Literal
 import aiohttp
 
 from vcap_jax.reward.config import JudgeConfig
-from vcap_jax.reward.endpoint import JUDGE, Endpoint, Role, ServerCard
+from vcap_jax.reward.endpoint import Endpoint, Role, ServerCard
 from vcap_jax.reward.errors import JudgeOutage, JudgeUnavailable, NotReachable
 from vcap_jax.system.clock import Clock
 from vcap_jax.system.waiting import Waiting
@@ -75,7 +75,7 @@ class EndpointPool:
         session: Callable[[], aiohttp.ClientSession],
         say: Callable[[str], None],
         clock: Clock,
-        role: Role = JUDGE,
+        role: Role,
     ) -> None:
         self.endpoints = [Endpoint(url, config, session, clock, role) for url in config.urls]
         self._addresses = [endpoint.base for endpoint in self.endpoints]

@@ -1,4 +1,4 @@
-"""What ends a run because of the judge. A single judgement that fails is a Failure instead."""
+"""What ends a run because of its judge or its reward family. A single judgement that fails is a Failure instead."""
 
 from __future__ import annotations
 
@@ -21,3 +21,7 @@ class JudgeOutage(JudgeUnavailable):
 
 class MediaMismatch(JudgeUnavailable):
     """The judge's prompt does not hold the pictures or frames that were sent."""
+
+
+class FamilyError(VCapError, ValueError):
+    """The configured reward family cannot be used, or has failed; the message names it and what is wrong."""

@@ -202,7 +202,7 @@ class JudgeQuery:
 
 def _kept(form: Form[T], store: JudgementStore, key: JudgementKey) -> Verdict[T] | None:
     """What the store knows."""
-    stored = store.find([key]).get(key.digest)
+    stored = store.find(key)
     if stored is None:
         return None
     return Verdict(result=form.unpack(stored.answer), key=key.digest, tries=stored.tries, usage=stored.usage)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 
 from vcap_jax.reward.failures import Failure
@@ -76,21 +77,13 @@ class _Tally:
     """Sums of one endpoint, or of all."""
 
     def __init__(self) -> None:
-        self.sums: defaultdict[str, float] = defaultdict(
-            int
-        )  # whole numbers stay whole: only seconds are fractions
+        self.sums: defaultdict[str, float] = defaultdict(int)  # whole numbers stay whole
         self.failures, self.errors = Counter[str](), Counter[str]()
-        self._under_way, self._busy_from = 0, 0.0
+        self.under_way, self.busy_from = 0, 0.0
 
-    def started(self, now: float) -> None:
-        if self._under_way == 0:
-            self._busy_from = now
-        self._under_way += 1
-
-    def ended(self, now: float) -> None:
-        self._under_way -= 1
-        if self._under_way == 0:
-            self.sums["busy_s"] += now - self._busy_from
+    def add(self, **counts: float) -> None:
+        for name, count in counts.items():
+            self.sums[name] += count
 
     def snapshot(self, endpoints: Mapping[str, JudgeStatistics]) -> JudgeStatistics:
         return JudgeStatistics(
@@ -107,49 +100,46 @@ class StatisticsRecorder:
     addresses: of the endpoints. clock: monotonic seconds.
     """
 
-    def __init__(self, addresses: tuple[str, ...] = (), clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, addresses: tuple[str, ...], clock: Callable[[], float] = time.monotonic) -> None:
         self._lock, self._clock = threading.Lock(), clock
         self._total = _Tally()
         self._each = {address: _Tally() for address in addresses} if len(addresses) > 1 else {}
 
     def request_begins(self, address: str) -> None:
         """An HTTP request is being sent."""
-        with self._lock:
-            for tally in self._tallies(address):
-                tally.started(self._clock())
+        with self._tallies(address) as tallies:
+            for tally in tallies:
+                if tally.under_way == 0:
+                    tally.busy_from = self._clock()
+                tally.under_way += 1
 
     def request(self, address: str, seconds: float, failure: Failure | None, usage: Usage | None) -> None:
         """It ended. usage: where there was an answer."""
-        with self._lock:
-            for tally in self._tallies(address):
-                tally.ended(self._clock())
-                tally.sums["requests"] += 1
-                tally.sums["latency_sum_s"] += seconds
+        tokens: dict[str, int] = {}
+        if usage is not None:
+            tokens = {**vars(usage), "media_tokens": sum(usage.media_tokens.values())}
+        with self._tallies(address) as tallies:
+            for tally in tallies:
+                tally.under_way -= 1
+                if tally.under_way == 0:
+                    tally.sums["busy_s"] += self._clock() - tally.busy_from
                 tally.sums["latency_max_s"] = max(seconds, tally.sums["latency_max_s"])
                 if failure is not None:
                     tally.errors[failure.reason] += 1
-                if usage is not None:
-                    for name in ("prompt_tokens", "cached_tokens", "completion_tokens"):
-                        tally.sums[name] += getattr(usage, name)
-                    tally.sums["media_tokens"] += sum(usage.media_tokens.values())
+                tally.add(requests=1, latency_sum_s=seconds, **tokens)
 
     def media(self, address: str, *, sent: int = 0, named: int = 0, resent: int = 0) -> None:
         """Pictures and videos of a request."""
-        with self._lock:
-            for tally in self._tallies(address):
-                for name, count in (("media_sent", sent), ("media_named", named), ("media_resent", resent)):
-                    tally.sums[name] += count
+        self._add(address, media_sent=sent, media_named=named, media_resent=resent)
 
     def retry(self, address: str) -> None:
         """A further request follows the one that this address got."""
-        with self._lock:
-            for tally in self._tallies(address):
-                tally.sums["retries"] += 1
+        self._add(address, retries=1)
 
     def judgement(self, address: str, failure: Failure | None) -> None:
         """A question ended. address: of the endpoint asked last."""
-        with self._lock:
-            for tally in self._tallies(address):
+        with self._tallies(address) as tallies:
+            for tally in tallies:
                 tally.sums["judged" if failure is None else "failed"] += 1
                 if failure is not None:
                     tally.failures[failure.reason] += 1
@@ -169,6 +159,13 @@ class StatisticsRecorder:
             self._total.sums["waited_s"] = waited_s
             return self._total.snapshot({name: tally.snapshot({}) for name, tally in self._each.items()})
 
-    def _tallies(self, address: str) -> list[_Tally]:
-        mine = self._each.get(address)
-        return [self._total] if mine is None else [self._total, mine]
+    def _add(self, address: str, **counts: float) -> None:
+        with self._tallies(address) as tallies:
+            for tally in tallies:
+                tally.add(**counts)
+
+    @contextmanager
+    def _tallies(self, address: str) -> Iterator[list[_Tally]]:
+        """The sums that a request to ``address`` enters, while nobody else writes to them."""
+        with self._lock:
+            yield [self._total, self._each[address]] if address in self._each else [self._total]

@@ -17,7 +17,7 @@ import queue
 import sqlite3
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -126,19 +126,15 @@ class JudgementStore:
         self._closed = False
         self._thread.start()
 
-    def find(self, keys: Iterable[JudgementKey]) -> dict[str, Judgement]:
-        """The stored judgements among ``keys``, by digest. Raises StoreError for a file that cannot be read."""
-        found = {}
+    def find(self, key: JudgementKey) -> Judgement | None:
+        """The stored judgement; None where there is none. Raises StoreError for a file that cannot be read."""
         with self._reading, _as_store_errors(self.path):
-            for key in keys:
-                row = self._reader.execute(
-                    "SELECT answer, prompt_tokens, cached_tokens, completion_tokens, seconds, tries "
-                    "FROM judgements WHERE key = ?",
-                    (key.digest,),
-                ).fetchone()
-                if row is not None:
-                    found[key.digest] = _judgement(row)
-        return found
+            row = self._reader.execute(
+                "SELECT answer, prompt_tokens, cached_tokens, completion_tokens, seconds, tries "
+                "FROM judgements WHERE key = ?",
+                (key.digest,),
+            ).fetchone()
+        return None if row is None else _judgement(row)
 
     def put(self, key: JudgementKey, judgement: Judgement) -> Future[None]:
         """Stores a judgement; the future is done when it is on disk, and raises StoreError if it is not.

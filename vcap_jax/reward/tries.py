@@ -1,15 +1,26 @@
-"""What came of one HTTP exchange with a judge, and whether and when to ask again. Pure."""
+"""What came of one HTTP exchange with a judge: whose answer it is, and whether and when to ask again. Pure.
+
+On one connection of HTTP/1.1 an answer belongs to the request before it, and a connection whose answer is not read to
+its end is closed, so a late answer cannot be taken for the next one. Whatever lies between us and the model (a proxy,
+a cache, the server's own queue) can still mix answers up. Every request therefore carries an identity of its own in
+``X-Request-Id``, which vLLM and the embedded judge give back as part of the completion's ``id``. An answer with the
+identity of another request is refused; so is one without any from a server that gives them back. A server that never
+does cannot be checked in this way, nor one that mixes up texts behind the right identities.
+"""
 
 from __future__ import annotations
 
+import re
+import uuid
 from dataclasses import dataclass
 
 from vcap_jax.reward.endpoint import Endpoint, Reply
 from vcap_jax.reward.endpoints import Outcome
 from vcap_jax.reward.failures import Failure
 from vcap_jax.reward.http_answers import LIMITED, Completion, error_message, read_completion, short
-from vcap_jax.reward.request_id import given_back, is_foreign
 
+HEADER = "X-Request-Id"
+_IDENTITY = re.compile(r"vcap-[0-9a-f]{32}")
 _RETRIED_STATUS = frozenset({408, 409, LIMITED})
 
 
@@ -29,8 +40,13 @@ class Try:
     limited: bool = False
 
 
-def read_reply(reply: Reply) -> Try:
-    """An answer as it came."""
+def new_identity() -> str:
+    """An identity that no other request has."""
+    return f"vcap-{uuid.uuid4().hex}"
+
+
+def read_reply(reply: Reply, endpoint: Endpoint, identity: str) -> Try:
+    """An answer as it came to the request ``identity``; one to another request is a failure."""
     if reply.status != 200:
         return Try(
             outcome="doubt" if reply.status >= 500 else "answered",
@@ -44,16 +60,9 @@ def read_reply(reply: Reply) -> Try:
     if completion is None:
         detail = f"no chat completion in the answer: {short(reply.raw)}"
         return Try(outcome="answered", failure=Failure(reason="bad_response", detail=detail))
-    return Try(outcome="answered", completion=completion)
-
-
-def owned(tried: Try, endpoint: Endpoint, identity: str) -> Try:
-    """The same, unless it is the answer to another request."""
-    if tried.completion is None:
-        return tried
-    answer_id = tried.completion.id
-    if is_foreign(answer_id, identity, echoes=endpoint.echoes):
-        detail = f"asked as {identity}, answered as {answer_id}"
+    found = _IDENTITY.search(completion.id or "")
+    if found.group() != identity if found else endpoint.echoes:
+        detail = f"asked as {identity}, answered as {completion.id}"
         return Try(outcome="answered", failure=Failure(reason="foreign_answer", detail=detail))
-    endpoint.echoes = endpoint.echoes or given_back(answer_id) is not None
-    return tried
+    endpoint.echoes = endpoint.echoes or found is not None
+    return Try(outcome="answered", completion=completion)

@@ -1,4 +1,4 @@
-"""The witness-adjudicator reward of one group (Section 2.2).
+"""The witness-adjudicator reward of one group (Section 2.2), and the same without its witness.
 
 One question per candidate, as soon as it has ended; for a video a second one about a window that the whole group
 shares.
@@ -30,7 +30,7 @@ from vcap_jax.reward.segments import (
     sample_window,
     select_segments,
 )
-from vcap_jax.reward.templates import SPECS, Instruction, InstructionName, load_instruction
+from vcap_jax.reward.templates import SPECS, InstructionName, load_instruction
 
 Judging: TypeAlias = Callable[[str], Coroutine[object, object, Verdict[Scores]]]
 """Gives a text its verdict."""
@@ -50,7 +50,9 @@ class WitnessAdjudicatorReward:
         self._judge = tools.client()
         self._asker = JudgeQuery(self._judge, tools.store)
         self._seed = tools.seed
-        self._instructions = load_instructions(config)
+        self._instructions = {
+            name: load_instruction(name, getattr(config.instructions, name)) for name in SPECS
+        }
         most = tools.judge_config.max_analysis_chars
         self._forms = {name: verdict_form(one, most) for name, one in self._instructions.items()}
 
@@ -224,6 +226,24 @@ class WitnessAdjudicatorReward:
         return self._reward({"global": full, "local": full} if local else {"global": full})
 
 
+class HolisticJudgeReward(WitnessAdjudicatorReward):
+    """The family ``judge``: the judge sees the picture and the caption, and no reference (the paper's Instruction 2).
+
+    For images it is the instruction ``image_no_reference``, for videos ``video_global_no_reference`` over the whole
+    video: a holistic judge has no part of the picture pointed out to it. Weights and components are the same.
+    """
+
+    def __init__(self, config: RewardConfig, tools: FamilyTools) -> None:
+        local = replace(config.local, enabled=False)
+        own = replace(config, family="witness_adjudicator", use_reference=False, local=local)
+        super().__init__(own, tools)
+
+    @classmethod
+    def uses_reference(cls, config: RewardConfig) -> bool:
+        """Never."""
+        return False
+
+
 _HEADINGS: Mapping[str, str] = {
     "global": "The judge's analysis",
     "local": "The judge's analysis of the segment",
@@ -233,8 +253,3 @@ _WITHOUT_REFERENCE: Mapping[InstructionName, InstructionName] = {
     "video_global": "video_global_no_reference",
     "video_segment": "video_segment_no_reference",
 }
-
-
-def load_instructions(config: RewardConfig) -> dict[InstructionName, Instruction]:
-    """All instructions, the user's where the configuration names a path. Raises TemplateError."""
-    return {name: load_instruction(name, getattr(config.instructions, name)) for name in SPECS}
