@@ -127,6 +127,11 @@ class Item:
                     f"item {self.id}: {name} is {value}; a value is finite, or the item a failure"
                 )
 
+    @property
+    def incomplete(self) -> bool:
+        """Whether it lacks a part, and no more."""
+        return bool(self.lacking) and self.failure is None
+
     def line(self) -> str:
         """As a file of items holds it, with its line end."""
         row: dict[str, object] = {
@@ -164,6 +169,11 @@ class Evaluation:
     def failed(self) -> int:
         """Items without a value."""
         return sum(item.failure is not None for item in self.items)
+
+    @property
+    def incomplete(self) -> int:
+        """Items that lack a part."""
+        return sum(item.incomplete for item in self.items)
 
     def asked(self) -> JsonObject:
         """Who judged and how the questions went; empty where nobody was asked."""

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, is_dataclass, replace
 from functools import cached_property
 from pathlib import Path, PurePath
-from typing import ClassVar, Generic, Literal, TypeVar
+from typing import ClassVar, Generic, Literal, TypedDict, TypeVar, Unpack
 
 from pydantic import Field
 
@@ -21,19 +22,15 @@ from vcap_jax.data.media import JudgeMedia
 from vcap_jax.evals.asking import Asker, RoleName, Stage, with_store
 from vcap_jax.evals.benchmarks.files import Folder
 from vcap_jax.evals.config import EvaluatorConfig
-from vcap_jax.evals.protocol import (
-    Captioner,
-    Captions,
-    Evaluation,
-    EvaluatorTools,
-    Item,
-)
+from vcap_jax.evals.protocol import Captioner, Captions, Evaluation, EvaluatorTools, Item
 from vcap_jax.evals.statistics import Statistic, evaluated
 from vcap_jax.evals.templates import PromptTemplate, check_own_texts, load_template
 from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.reward.failures import Failure
 from vcap_jax.system.json_values import JsonObject, JsonValue
 
+A = TypeVar("A")
+Q = TypeVar("Q")
 R = TypeVar("R")
 T = TypeVar("T")
 
@@ -78,11 +75,20 @@ class Task(Generic[R]):
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """What came of a caption: values, parts that failed (by name, with the reason), and how, for reading."""
+    """What came of a caption: values, parts that failed (by name, with the reason), and how, for reading. Where nothing
+    was measured and something failed, the item is a failure."""
 
     values: Mapping[str, float] = field(default_factory=dict)
     lacking: Mapping[str, str] = field(default_factory=dict)
     notes: Mapping[str, str] = field(default_factory=dict)
+
+
+class _How(TypedDict, total=False):
+    role: RoleName
+    temperature: float
+    max_tokens: int
+    caption: str
+    at_once: bool
 
 
 class Benchmark(ABC, Generic[R]):
@@ -166,15 +172,18 @@ class Benchmark(ABC, Generic[R]):
         with Asker(self.endpoints, say=self.say) as asker:
 
             async def work(pair: tuple[Task[R], Captions]) -> Item:
-                return replace(await measured(*pair), of=pair[0].of)
-
-            async def measured(task: Task[R], given: Captions) -> Item:
+                task, given = pair
+                item = Item(id=given.id, captions=given.texts, failure=given.failure, of=task.of)
                 if given.failure is not None:
-                    return Item(id=given.id, captions=given.texts, failure=given.failure)
+                    return item
                 caption = await self.caption_of(given, asker)
                 if isinstance(caption, Failure):
-                    return Item(id=given.id, captions=given.texts, failure=f"merging: {caption}")
-                return item_of(given, await self.measure(task, caption, asker))
+                    return replace(item, failure=f"merging: {caption}")
+                found = await self.measure(task, caption, asker)
+                if found.lacking and not found.values:
+                    reasons = "; ".join(f"{part}: {reason}" for part, reason in found.lacking.items())
+                    return replace(item, failure=reasons, notes=found.notes)
+                return replace(item, **vars(found))
 
             pairs = list(zip(self.tasks, captions, strict=True))
             items = tuple(asker.each(pairs, work, what=f"captions by {self.name}", total=len(pairs)))
@@ -197,6 +206,10 @@ class Benchmark(ABC, Generic[R]):
         )
         self._templates[stage] = made
         return made
+
+    def stage(self, name: str, *placeholders: str, **how: Unpack[_How]) -> Stage:
+        """The kind of question that the text NAME/STAGE asks. how: see ``Stage``."""
+        return Stage(name=name, template=self.template(name, *placeholders), **how)
 
     def caption_request(self) -> str:
         """What captions are asked for with, by a benchmark that leaves this to whoever captions.
@@ -266,33 +279,14 @@ def _plain(value: object) -> object:
     return vars(value) if is_dataclass(value) else str(value)
 
 
-def item_of(captions: Captions, measured: Measured) -> Item:
-    """The item of a caption. One of which nothing was measured, and something failed, is a failure."""
-    if not measured.values and measured.lacking:
-        reasons = "; ".join(f"{part}: {reason}" for part, reason in measured.lacking.items())
-        return Item(id=captions.id, captions=captions.texts, failure=reasons, notes=measured.notes)
-    return Item(
-        id=captions.id,
-        captions=captions.texts,
-        values=measured.values,
-        lacking=measured.lacking,
-        notes=measured.notes,
-    )
-
-
-def joined(parts: Mapping[str, Measured | Failure]) -> Measured:
-    """One result of several parts, of which some may have failed."""
-    values: dict[str, float] = {}
-    lacking: dict[str, str] = {}
-    notes: dict[str, str] = {}
-    for name, part in parts.items():
-        if isinstance(part, Failure):
-            lacking[name] = str(part)
-        else:
-            values |= part.values
-            lacking |= part.lacking
-            notes |= part.notes
-    return Measured(values=values, lacking=lacking, notes=notes)
+async def each_answered(
+    questions: Mapping[str, Q], ask: Callable[[Q], Coroutine[object, object, A | Failure]]
+) -> tuple[list[tuple[Q, A]], dict[str, str]]:
+    """The questions about a caption with their answers, those that have one; and why the others, by name, have none."""
+    answers = await asyncio.gather(*map(ask, questions.values()))
+    pairs = list(zip(questions, answers, strict=True))
+    lacking = {f"question {name}": str(answer) for name, answer in pairs if isinstance(answer, Failure)}
+    return [(questions[name], answer) for name, answer in pairs if not isinstance(answer, Failure)], lacking
 
 
 def read_options(kind: type[T], given: Mapping[str, str | int | float | bool], name: str) -> T:

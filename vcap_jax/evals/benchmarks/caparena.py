@@ -29,13 +29,7 @@ from vcap_jax.reward.encoded_view import EncodedView
 from vcap_jax.reward.failures import Failure
 from vcap_jax.reward.json_objects import head
 from vcap_jax.reward.prompts import object_schema
-from vcap_jax.system.json_values import (
-    JsonError,
-    JsonObject,
-    JsonValue,
-    as_object,
-    as_text,
-)
+from vcap_jax.system.json_values import JsonError, JsonObject, JsonValue, as_object, as_text
 
 BASELINES: Mapping[str, str] = {
     "gpt": "GPT-4o-0806",
@@ -90,8 +84,7 @@ class CapArenaAuto(Benchmark[Battle]):
 
     def make_stages(self) -> Iterable[Stage]:
         """``compare``: the image, the reference, two captions; at the public temperature."""
-        template = self.template("compare", "REFERENCE", "FIRST", "SECOND")
-        return (Stage(name="compare", template=template, temperature=0.1, caption="SECOND"),)
+        return (self.stage("compare", "REFERENCE", "FIRST", "SECOND", temperature=0.1, caption="SECOND"),)
 
     async def measure(self, task: Task[Battle], caption: str, asker: Asker) -> Measured:
         """points: 1 a win, 0 a tie, -1 a loss; the same under the baseline's name; words; consistent."""

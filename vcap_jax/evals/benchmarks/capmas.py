@@ -28,14 +28,7 @@ from vcap_jax.configuration import settings
 from vcap_jax.data.manifest import Sample
 from vcap_jax.evals.answers import Sentences, chosen, typed
 from vcap_jax.evals.asking import LONG, Asker, Stage, listed, numbered
-from vcap_jax.evals.benchmarks.benchmark import (
-    Benchmark,
-    BenchmarkOptions,
-    Measured,
-    Mode,
-    Task,
-    joined,
-)
+from vcap_jax.evals.benchmarks.benchmark import Benchmark, BenchmarkOptions, Measured, Mode, Task
 from vcap_jax.evals.config import EvaluatorConfig
 from vcap_jax.evals.protocol import Captions, Evaluation, EvaluatorTools
 from vcap_jax.evals.statistics import Statistic, average, mean, ratio
@@ -166,30 +159,16 @@ class CapMas(Benchmark[Picture]):
 
     def make_stages(self) -> Iterable[Stage]:
         return (
-            Stage(
-                name="merge",
-                template=self.template("merge", "CAPTIONS"),
-                role="reasoner",
-                temperature=0.0,
-                max_tokens=LONG,
-                caption="CAPTIONS",
+            self.stage(
+                "merge", "CAPTIONS", role="reasoner", temperature=0.0, max_tokens=LONG, caption="CAPTIONS"
             ),
-            Stage(name="clair", template=self.template("clair", "REFERENCE", "CAPTION"), temperature=0.0),
-            Stage(
-                name="coverage",
-                template=self.template("coverage", "QUESTIONS", "CAPTION"),
-                role="reasoner",
-                temperature=0.0,
-            ),
-            Stage(
-                name="propositions",
-                template=self.template("propositions", "CAPTION"),
-                temperature=0.0,
-                max_tokens=LONG,
-            ),
-            Stage(
-                name="factuality",
-                template=self.template("factuality", "REFERENCE", "PROPOSITIONS"),
+            self.stage("clair", "REFERENCE", "CAPTION", temperature=0.0),
+            self.stage("coverage", "QUESTIONS", "CAPTION", role="reasoner", temperature=0.0),
+            self.stage("propositions", "CAPTION", temperature=0.0, max_tokens=LONG),
+            self.stage(
+                "factuality",
+                "REFERENCE",
+                "PROPOSITIONS",
                 temperature=0.0,
                 max_tokens=LONG,
                 caption="PROPOSITIONS",
@@ -209,17 +188,25 @@ class CapMas(Benchmark[Picture]):
         }
 
     async def measure(self, task: Task[Picture], caption: str, asker: Asker) -> Measured:
-        clair, coverage, factuality = await asyncio.gather(
+        found = await asyncio.gather(
             self._clair(task, caption, asker),
             self._coverage(task, caption, asker),
             self._factuality(task, caption, asker),
         )
-        found = joined({"clair": clair, "coverage": coverage, "factuality": factuality})
-        parts = [part.values["part"] for part in (clair, coverage, factuality) if isinstance(part, Measured)]
-        values = {name: value for name, value in found.values.items() if name != "part"}
-        if len(parts) == 3:
-            values["average"] = sum(parts) / 3
-        return Measured(values=values, lacking=found.lacking, notes=found.notes)
+        values: dict[str, float] = {}
+        lacking: dict[str, str] = {}
+        notes: dict[str, str] = {}
+        parts: list[float] = []
+        for name, part in zip(("clair", "coverage", "factuality"), found, strict=True):
+            if isinstance(part, Failure):
+                lacking[name] = str(part)
+                continue
+            parts.append(part.values["part"])
+            values |= {key: value for key, value in part.values.items() if key != "part"}
+            notes |= part.notes
+        if not lacking:
+            values["average"] = sum(parts) / len(parts)
+        return Measured(values=values, lacking=lacking, notes=notes)
 
     async def _clair(self, task: Task[Picture], caption: str, asker: Asker) -> Measured | Failure:
         answer = await asker.ask(
@@ -235,25 +222,27 @@ class CapMas(Benchmark[Picture]):
         )
 
     async def _coverage(self, task: Task[Picture], caption: str, asker: Asker) -> Measured | Failure:
-        names = [f"Q{number}" for number in range(1, len(task.row.questions) + 1)]
-        options = {
-            name: (*letters_of(question, answer), _UNKNOWN)
-            for name, question, answer in zip(names, task.row.questions, task.row.answers, strict=True)
+        asked = {
+            f"Q{number}": (question, answer)
+            for number, (question, answer) in enumerate(
+                zip(task.row.questions, task.row.answers, strict=True), 1
+            )
         }
-        asked = "\n\n".join(f"{n}: {q}" for n, q in zip(names, task.row.questions, strict=True))
+        options = {name: (*letters_of(*pair), _UNKNOWN) for name, pair in asked.items()}
+        told = "\n\n".join(f"{name}: {question}" for name, (question, _) in asked.items())
         answers = await asker.ask(
-            self.stages["coverage"], chosen(options), {"QUESTIONS": asked, "CAPTION": caption}
+            self.stages["coverage"], chosen(options), {"QUESTIONS": told, "CAPTION": caption}
         )
         if isinstance(answers, Failure):
             return answers
         wrong = [
             f"{question.splitlines()[0]} Told: {_option(question, answers[name])}. Right: {_option(question, answer)}."
-            for name, question, answer in zip(names, task.row.questions, task.row.answers, strict=True)
+            for name, (question, answer) in asked.items()
             if answers[name] != answer
         ]
-        right = len(names) - len(wrong)
+        right = len(asked) - len(wrong)
         return Measured(
-            values={"questions": len(names), "questions_right": right, "part": right / max(1, len(names))},
+            values={"questions": len(asked), "questions_right": right, "part": right / max(1, len(asked))},
             notes={"Questions answered wrongly": "\n".join(wrong)} if wrong else {},
         )
 

@@ -17,7 +17,6 @@ quirks of the public code (text before the first line end is thrown away) cannot
 
 from __future__ import annotations
 
-import asyncio
 import random
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -31,7 +30,14 @@ from vcap_jax.data.errors import ManifestError
 from vcap_jax.data.manifest import Sample
 from vcap_jax.evals.answers import chosen
 from vcap_jax.evals.asking import Asker, Stage
-from vcap_jax.evals.benchmarks.benchmark import Benchmark, BenchmarkOptions, Measured, Mode, Task
+from vcap_jax.evals.benchmarks.benchmark import (
+    Benchmark,
+    BenchmarkOptions,
+    Measured,
+    Mode,
+    Task,
+    each_answered,
+)
 from vcap_jax.evals.benchmarks.choice_tables import write_picture
 from vcap_jax.evals.benchmarks.choices import lettered, listed
 from vcap_jax.evals.statistics import Statistic, ratio
@@ -181,8 +187,7 @@ class CaptionQa(Benchmark[Picture]):
 
     def make_stages(self) -> Iterable[Stage]:
         """``answer``: one question from the caption, at temperature 0."""
-        template = self.template("answer", "CAPTION", "QUESTION")
-        return (Stage(name="answer", template=template, role="reasoner", temperature=0.0),)
+        return (self.stage("answer", "CAPTION", "QUESTION", role="reasoner", temperature=0.0),)
 
     async def measure(self, task: Task[Picture], caption: str, asker: Asker) -> Measured:
         """score, right, cannot, questions: sums over the questions; score and questions of the domain, too; share:
@@ -195,21 +200,18 @@ class CaptionQa(Benchmark[Picture]):
             answer = await asker.ask(self.stages["answer"], chosen({"Answer": list(shown)}), values)
             return answer if isinstance(answer, Failure) else answer["Answer"]
 
-        letters = await asyncio.gather(*map(one, picture.questions))
+        numbered = {str(number): choice for number, choice in enumerate(picture.questions, 1)}
+        answered, lacking = await each_answered(numbered, one)
+        if not answered:
+            return Measured(lacking=lacking)
         score = right = cannot = 0.0
-        lacking: dict[str, str] = {}
         told: list[str] = []
-        for number, (choice, letter) in enumerate(zip(picture.questions, letters, strict=True), 1):
-            if isinstance(letter, Failure):
-                lacking[f"question {number}"] = str(letter)
-                continue
+        for choice, letter in answered:
             worth, is_right, is_cannot = choice.worth(letter)
             score, right, cannot = score + worth, right + is_right, cannot + is_cannot
             told.append(
                 f"{choice.text} {choice.shown[letter]} ({worth:.3g}, it is: {choice.options[choice.right]})"
             )
-        if not told:
-            return Measured(lacking=lacking)
         asked = float(len(told))
         values = {
             "score": score,

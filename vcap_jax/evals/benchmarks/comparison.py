@@ -91,7 +91,7 @@ class Result:
     @property
     def incomplete(self) -> int:
         """Items that lack a part."""
-        return sum(bool(item.lacking) and item.failure is None for item in self.items)
+        return sum(item.incomplete for item in self.items)
 
 
 @dataclass(frozen=True, kw_only=True)

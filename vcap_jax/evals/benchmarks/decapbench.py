@@ -90,22 +90,12 @@ class DeCapBench(Benchmark[Annotated]):
 
     def make_stages(self) -> Iterable[Stage]:
         return (
-            Stage(
-                name="decompose",
-                template=self.template("decompose", "CAPTION"),
-                temperature=1.0,
-                max_tokens=LONG,
-            ),
-            Stage(
-                name="match",
-                template=self.template("match", "ORACLE_FACTS", "FACTS"),
-                temperature=1.0,
-                max_tokens=LONG,
-                caption="FACTS",
-            ),
-            Stage(
-                name="verify",
-                template=self.template("verify", "REFERENCE", "FACTS"),
+            self.stage("decompose", "CAPTION", temperature=1.0, max_tokens=LONG),
+            self.stage("match", "ORACLE_FACTS", "FACTS", temperature=1.0, max_tokens=LONG, caption="FACTS"),
+            self.stage(
+                "verify",
+                "REFERENCE",
+                "FACTS",
                 temperature=0.3,
                 max_tokens=LONG,
                 caption="FACTS",
@@ -127,7 +117,7 @@ class DeCapBench(Benchmark[Annotated]):
     async def measure(self, task: Task[Annotated], caption: str, asker: Asker) -> Measured:
         split = await asker.ask(self.stages["decompose"], typed(Facts), {"CAPTION": caption})
         if isinstance(split, Failure):
-            return _lacking("decompose", split)
+            return Measured(lacking={"decompose": str(split)})
         facts = [Fact(fact=" ".join(f.fact.split()), relevance=f.relevance) for f in split.facts]
         facts = [fact for fact in facts if fact.fact]
         oracle = task.row.facts
@@ -141,9 +131,9 @@ class DeCapBench(Benchmark[Annotated]):
                 self._matched(task, facts, asker), self._verified(task, facts, asker)
             )
             if isinstance(matchings, Failure):
-                return _lacking("match", matchings)
+                return Measured(lacking={"match": str(matchings)})
             if isinstance(verified, Failure):
-                return _lacking("verify", verified)
+                return Measured(lacking={"verify": str(verified)})
             trials = [
                 Trial(right=right, matched=matched, relevant=relevant, oracle=len(oracle))
                 for right in verified
@@ -157,14 +147,7 @@ class DeCapBench(Benchmark[Annotated]):
         missed = [fact for k, fact in enumerate(oracle) if k not in matched]
         notes = {"Wrong facts": "\n".join(wrong), "Facts not mentioned": "\n".join(missed)}
         return Measured(
-            values={
-                "precision": score.precision,
-                "recall": score.recall,
-                "f1": score.f1,
-                "f1_relevant": score.f1_relevant,
-                "dcscore": score.dcscore,
-                "facts": len(facts),
-            },
+            values={**vars(score), "dcscore": score.dcscore, "facts": len(facts)},
             notes={heading: text for heading, text in notes.items() if text},
         )
 
@@ -205,7 +188,3 @@ class DeCapBench(Benchmark[Annotated]):
         if isinstance(answers, Failure):
             return answers
         return [[answer[name] == "1" for name in names] for answer in answers]
-
-
-def _lacking(stage: str, failure: Failure) -> Measured:
-    return Measured(lacking={stage: str(failure)})

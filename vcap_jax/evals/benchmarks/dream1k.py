@@ -89,10 +89,10 @@ class Dream1k(Benchmark[Clip]):
 
     def make_stages(self) -> Iterable[Stage]:
         """``events`` of the description; ``recall`` and ``precision`` ask for entailment, with one text."""
-        events = self.template("events", "CAPTION")
+        events = self.stage("events", "CAPTION")
         entailment = self.template("entailment", "CAPTION", "EVENTS")
         return (
-            Stage(name="events", template=events),
+            events,
             Stage(name="recall", template=entailment),
             Stage(name="precision", template=entailment, caption="EVENTS"),
         )

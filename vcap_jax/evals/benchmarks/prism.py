@@ -14,7 +14,6 @@ without a seed, where its matcher fails, so its figures differ from run to run. 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +24,14 @@ from vcap_jax.data.errors import ManifestError
 from vcap_jax.data.manifest import Sample
 from vcap_jax.evals.answers import Sentences, chosen, typed
 from vcap_jax.evals.asking import Asker, Stage
-from vcap_jax.evals.benchmarks.benchmark import Benchmark, BenchmarkOptions, Measured, Mode, Task
+from vcap_jax.evals.benchmarks.benchmark import (
+    Benchmark,
+    BenchmarkOptions,
+    Measured,
+    Mode,
+    Task,
+    each_answered,
+)
 from vcap_jax.evals.benchmarks.choice_tables import ChoiceRow, read_table
 from vcap_jax.evals.benchmarks.choices import listed, read_choice
 from vcap_jax.evals.statistics import Statistic, ratio
@@ -95,39 +101,30 @@ class Prism(Benchmark[Rows]):
     def make_stages(self) -> Iterable[Stage]:
         """``answer``: the question from the description; ``match``: which option an answer means."""
         return (
-            Stage(
-                name="answer",
-                template=self.template("answer", "CAPTION", "QUESTION"),
-                role="reasoner",
-                temperature=0.0,
-            ),
-            Stage(
-                name="match",
-                template=self.template("match", "QUESTION", "ANSWER"),
-                role="reasoner",
-                temperature=0.0,
-                caption="ANSWER",
-            ),
+            self.stage("answer", "CAPTION", "QUESTION", role="reasoner", temperature=0.0),
+            self.stage("match", "QUESTION", "ANSWER", role="reasoner", temperature=0.0, caption="ANSWER"),
         )
 
     async def measure(self, task: Task[Rows], caption: str, asker: Asker) -> Measured:
         """right, questions, unmatched: of the questions that were answered; share: right / questions."""
-        right = unmatched = asked = 0
-        lacking: dict[str, str] = {}
-        told: list[str] = []
-        answers = await asyncio.gather(*(self._answer(row, caption, asker) for row in task.row))
-        for row, answer in zip(task.row, answers, strict=True):
-            if isinstance(answer, Failure):
-                lacking[f"question {row.index}"] = str(answer)
-                continue
-            given, letter = answer
-            asked += 1
-            right += letter == row.answer
-            unmatched += letter is None
-            told.append(f"{row.question} {given} ({letter or NONE}, it is {row.answer})")
-        if not asked:
+
+        async def one(row: ChoiceRow) -> tuple[str, str | None] | Failure:
+            return await self._answer(row, caption, asker)
+
+        answered, lacking = await each_answered({row.index: row for row in task.row}, one)
+        if not answered:
             return Measured(lacking=lacking)
-        values = {"right": right, "questions": asked, "unmatched": unmatched, "share": right / asked}
+        right = sum(letter == row.answer for row, (_, letter) in answered)
+        told = [
+            f"{row.question} {given} ({letter or NONE}, it is {row.answer})"
+            for row, (given, letter) in answered
+        ]
+        values = {
+            "right": right,
+            "questions": len(answered),
+            "unmatched": sum(letter is None for _, (_, letter) in answered),
+            "share": right / len(answered),
+        }
         return Measured(values=values, lacking=lacking, notes={"Questions and answers": "\n".join(told)})
 
     async def _answer(self, row: ChoiceRow, caption: str, asker: Asker) -> tuple[str, str | None] | Failure:

@@ -20,6 +20,7 @@ REQUEST, RESULTS, ITEMS, WORST = "request.json", "results.json", "items.jsonl", 
 
 _FRAMES = 6
 _EDGE = 360
+_WORST = 40
 
 
 def results_row(
@@ -36,14 +37,13 @@ def results_row(
     starts. seconds: of the last start.
     """
     lengths = [len(text.split()) for one in captions for text in one.texts[:1]]
-    incomplete = sum(bool(item.lacking) and item.failure is None for item in evaluation.items)
     return {
         **evaluation.about,
         "captioner": captioner,
         "metrics": {name: value.row() for name, value in evaluation.metrics.items()},
         "items": len(evaluation.items),
-        "valid": len(evaluation.items) - evaluation.failed - incomplete,
-        "incomplete": incomplete,
+        "valid": len(evaluation.items) - evaluation.failed - evaluation.incomplete,
+        "incomplete": evaluation.incomplete,
         "failed": evaluation.failed,
         "captions_failed": sum(one.failure is not None for one in captions),
         "captions_cut_off": cut_off(captions),
@@ -103,9 +103,8 @@ def write_worst_page(
     *,
     title: str,
     by: str,
-    limit: int = 40,
 ) -> None:
-    """One page, readable without any other file: the items with the lowest value ``by``, then those that failed."""
+    """One page, readable without any other file: items with the lowest value ``by``, then some of those that failed."""
     of = {sample.id: sample for sample in samples}
     measured = sorted((item for item in items if by in item.values), key=lambda item: item.values[by])
     others = [item for item in items if by not in item.values]
@@ -124,12 +123,10 @@ def write_worst_page(
 
     shown = [
         {"item": item, "pictures": pictures(of[item.id]), "reference": of[item.id].references}
-        for item in [*measured[:limit], *others[: limit // 2]]
+        for item in [*measured[:_WORST], *others[: _WORST // 2]]
     ]
-    templates, counts = (
-        page_templates("vcap_jax.evals.benchmarks"),
-        {"total": len(items), "failed": len(others)},
-    )
+    templates = page_templates("vcap_jax.evals.benchmarks")
+    counts = {"total": len(items), "failed": len(others)}
     write_page(path, templates, "worst.html", title=title, by=by, shown=shown, **counts)
 
 
@@ -144,9 +141,8 @@ def told(evaluation: Evaluation, say: Callable[[str], None]) -> None:
         if stage.failed:
             lost = f"{sum(stage.failed.values())} of {stage.questions}"
             say(f"  {lost} questions of the stage {name} failed, such as {stage.example:.200}")
-    lacking = sum(bool(item.lacking) and item.failure is None for item in evaluation.items)
-    if evaluation.failed or lacking:
+    if evaluation.failed or evaluation.incomplete:
         say(
-            f"  of {len(evaluation.items)} samples {evaluation.failed} failed and {lacking} lack a part; they enter no "
-            "figure that they have no value for"
+            f"  of {len(evaluation.items)} samples {evaluation.failed} failed and {evaluation.incomplete} lack a part; "
+            "they enter no figure that they have no value for"
         )

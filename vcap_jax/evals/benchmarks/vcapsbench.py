@@ -81,14 +81,7 @@ class VCapsBench(Benchmark[tuple[Asked, ...]]):
             self.say(f"{self.name}: {left_out} entries are no DIMENSION*QUESTION*ANSWER and are left out")
 
     def make_stages(self) -> Iterable[Stage]:
-        return (
-            Stage(
-                name="question",
-                template=self.template("question", "CAPTION", "QUESTION"),
-                role="reasoner",
-                temperature=0.0,
-            ),
-        )
+        return (self.stage("question", "CAPTION", "QUESTION", role="reasoner", temperature=0.0),)
 
     @classmethod
     def statistics(cls, mode: Mode) -> Mapping[str, Statistic]:

@@ -16,7 +16,6 @@ server at a fixed address.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -28,7 +27,14 @@ from vcap_jax.configuration import settings
 from vcap_jax.data.manifest import Sample
 from vcap_jax.evals.answers import Sentences, typed
 from vcap_jax.evals.asking import Asker, Stage
-from vcap_jax.evals.benchmarks.benchmark import Benchmark, BenchmarkOptions, Measured, Mode, Task
+from vcap_jax.evals.benchmarks.benchmark import (
+    Benchmark,
+    BenchmarkOptions,
+    Measured,
+    Mode,
+    Task,
+    each_answered,
+)
 from vcap_jax.evals.statistics import Statistic, average, mean
 from vcap_jax.reward.failures import Failure
 from vcap_jax.system.json_values import JsonValue
@@ -133,11 +139,9 @@ class Vdc(Benchmark[Aspect]):
 
     def make_stages(self) -> Iterable[Stage]:
         """``answer`` from the caption; ``compare`` with the right answer."""
-        answer = self.template("answer", "CAPTION", "QUESTION")
-        compare = self.template("compare", "QUESTION", "RIGHT_ANSWER", "ANSWER")
         return (
-            Stage(name="answer", template=answer, role="reasoner", temperature=0.0),
-            Stage(name="compare", template=compare, temperature=0.0, caption="ANSWER"),
+            self.stage("answer", "CAPTION", "QUESTION", role="reasoner", temperature=0.0),
+            self.stage("compare", "QUESTION", "RIGHT_ANSWER", "ANSWER", temperature=0.0, caption="ANSWER"),
         )
 
     async def measure(self, task: Task[Aspect], caption: str, asker: Asker) -> Measured:
@@ -158,20 +162,17 @@ class Vdc(Benchmark[Aspect]):
             compared = await asker.ask(self.stages["compare"], typed(Comparison), values)
             return compared if isinstance(compared, Failure) else (answer.Answer, compared)
 
-        results = await asyncio.gather(*map(one, aspect.questions))
-        judged: list[Comparison] = []
-        told: list[str] = []
-        lacking: dict[str, str] = {}
-        for number, (question, result) in enumerate(zip(aspect.questions, results, strict=True), 1):
-            if isinstance(result, Failure):
-                lacking[f"question {number}"] = str(result)
-                continue
-            answer, comparison = result
-            judged.append(comparison)
-            told.append(f"{question.text} {answer} ({comparison.Verdict}, it is: {question.answer})")
-        if not judged:
+        numbered = {str(number): question for number, question in enumerate(aspect.questions, 1)}
+        answered, lacking = await each_answered(numbered, one)
+        if not answered:
             return Measured(lacking=lacking)
-        accuracy, score = accuracy_and_score(judged)
+        judged = [comparison for _, (_, comparison) in answered]
+        told = [
+            f"{question.text} {answer} ({comparison.Verdict}, it is: {question.answer})"
+            for question, (answer, comparison) in answered
+        ]
+        accuracy = sum(one.Verdict == "yes" for one in judged) / len(judged)
+        score = sum(one.Score for one in judged) / len(judged)
         values = {"accuracy": accuracy, "score": score, "questions": float(len(judged))}
         values |= {f"accuracy/{aspect.name}": accuracy, f"score/{aspect.name}": score}
         if accuracy and score and not lacking:
@@ -202,9 +203,3 @@ def drawn_prompt(pool: Sequence[str], key: str) -> str:
     lines = [line for line in pool if line.strip()]
     drawn = blake2b(key.encode(), digest_size=8).digest()
     return lines[int.from_bytes(drawn, "big") % len(lines)].strip()
-
-
-def accuracy_and_score(comparisons: Sequence[Comparison]) -> tuple[float, float]:
-    """The share of yes, and the mean score; of at least one comparison."""
-    yes = sum(one.Verdict == "yes" for one in comparisons)
-    return yes / len(comparisons), sum(one.Score for one in comparisons) / len(comparisons)
