@@ -23,7 +23,8 @@ _PIECE = 4 * 1024**2
 class Refusal(Exception):
     """A request that is not answered; the message says why and what would be.
 
-    status: 4xx. param: the field at fault. code: OpenAI's name for it. retry_after: seconds, where later is better.
+    status: 4xx, or 500 for a defect of ours. param: the field at fault. code: OpenAI's name for it. retry_after:
+    seconds, where later is better.
     """
 
     def __init__(

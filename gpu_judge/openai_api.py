@@ -70,19 +70,8 @@ def build_app(
             _check_supported(asked, model)
             return json.dumps(completion(asked, judge.answer(asked), model, identity))
 
-        try:
-            async with intake.body(request) as body:
-                text = await asyncio.get_running_loop().run_in_executor(worker, answer, body)
-        except BadRequest as error:
-            return error_response(400, str(error), param=error.param)
-        except Refusal as refusal:
-            return error_response(
-                refusal.status,
-                str(refusal),
-                param=refusal.param,
-                code=refusal.code,
-                retry_after=refusal.retry_after,
-            )
+        async with intake.body(request) as body:
+            text = await asyncio.get_running_loop().run_in_executor(worker, answer, body)
         return web.json_response(text=text)
 
     async def working(_: web.Application) -> AsyncIterator[None]:
@@ -126,25 +115,6 @@ def completion(body: JsonObject, verdict: JsonObject, model: str, identity: str 
     }
 
 
-def error_response(
-    status: int,
-    message: str,
-    *,
-    param: str | None = None,
-    code: str | None = None,
-    retry_after: int | None = None,
-) -> web.Response:
-    """An error in OpenAI's format. retry_after: seconds after which to try again."""
-    kind = "invalid_request_error" if status < 500 else "server_error"
-    if len(message) > _LONGEST_MESSAGE:
-        message = message[: _LONGEST_MESSAGE - 3] + "..."
-    return web.json_response(
-        {"error": {"message": message, "type": kind, "param": param, "code": code}},
-        status=status,
-        headers={} if retry_after is None else {"Retry-After": str(retry_after)},
-    )
-
-
 def _check_supported(body: JsonObject, model: str) -> None:
     """Refuses a request that asks for what this server does not do."""
     name = body.get("model")
@@ -183,20 +153,33 @@ def _key_check(api_key: str | None) -> Middleware:
         sent = request.headers.get("Authorization", "").encode("utf-8", "surrogateescape")
         if expected is None or request.path == "/health" or hmac.compare_digest(sent, expected):
             return await handler(request)
-        return error_response(401, "the API key is missing or wrong", code="invalid_api_key")
+        raise Refusal(401, "the API key is missing or wrong", code="invalid_api_key")
 
     return check
 
 
 @web.middleware
 async def _openai_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Turns aiohttp's own errors, and ours, into OpenAI's format."""
+    """Turns errors, aiohttp's own among them, into OpenAI's format."""
     try:
         return await handler(request)
+    except Refusal as error:
+        refusal = error
+    except BadRequest as error:
+        refusal = Refusal(400, str(error), param=error.param)
     except web.HTTPException as error:
         if error.status < 400:
             raise
-        return error_response(error.status, f"{request.method} {request.path}: {error.reason}")
+        refusal = Refusal(error.status, f"{request.method} {request.path}: {error.reason}")
     except Exception:
         _log.exception("a judgement failed")
-        return error_response(500, "the judge failed on this request; its log says how")
+        refusal = Refusal(500, "the judge failed on this request; its log says how")
+    message = str(refusal)
+    if len(message) > _LONGEST_MESSAGE:
+        message = message[: _LONGEST_MESSAGE - 3] + "..."
+    kind = "invalid_request_error" if refusal.status < 500 else "server_error"
+    return web.json_response(
+        {"error": {"message": message, "type": kind, "param": refusal.param, "code": refusal.code}},
+        status=refusal.status,
+        headers={} if refusal.retry_after is None else {"Retry-After": str(refusal.retry_after)},
+    )

@@ -22,6 +22,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
+from vcap_jax.world.noisy_perception import ImperfectSight
 from vcap_jax.world.slots import question_of, slot_words
 from vcap_jax.world.video_grammar import NO_SHOT
 from vcap_jax.world.vocabulary import Claim, Slot
@@ -151,3 +152,33 @@ def _several(answers: Sequence[Claim]) -> str:
     if len({slot for slot, _ in answers}) > 1:
         return " and ".join(slot_words(slot) for slot, _ in answers)
     return f"{slot_words(answers[0][0])}: {' and '.join(value for _, value in answers)}"
+
+
+# -- without a witness: a holistic look (the paper's ablation "- reference caption") ------------------------------
+#
+# Nobody marks slots, so attention goes to what stands out: shape and colour of the most prominent objects, and the
+# impression is one of three levels. Fine facts and the rest of the picture are not weighed, which is just what the
+# paper says a judge loses without a reference.
+
+_SALIENT = ("shape", "colour")
+_LEVELS = ((0.9, 8), (0.5, 5), (0.0, 2))
+"""(least share, score), best first."""
+_NO_IMPRESSION = 5
+
+
+def impression(candidate: Sequence[Claim], sight: ImperfectSight) -> Adjudication:
+    """The problems among salient facts: shape and colour, as they are perceived, of the most prominent objects
+    (``perception.attention`` of them; of equals, the first in reading order). Its counts are to be read through
+    ``coarse_score``."""
+    prominent = sorted(sight.prominence, key=lambda owner: -sight.prominence[owner])
+    noticed = prominent[: sight.perception.attention]
+    slots: list[Slot] = [(*owner, attribute) for owner in noticed for attribute in _SALIENT]
+    salient = [(slot, sight.facts[slot]) for slot in slots if slot in sight.facts]
+    return adjudicate(candidate, salient, sight.verdict, sight.unknown)
+
+
+def coarse_score(part: int, whole: int) -> int:
+    """A share as one of a few levels."""
+    if whole == 0:
+        return _NO_IMPRESSION
+    return next(score for least, score in _LEVELS if part / whole >= least)

@@ -5,12 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from gpu_judge.embedded.adjudication import Adjudication, adjudicate, contradictions, taken_on_trust
-from gpu_judge.embedded.balance import take_apart
-from gpu_judge.embedded.coarse import coarse_scores, impression
-from gpu_judge.embedded.comparison import Comparison, Said, read_comparison
-from gpu_judge.embedded.differences import list_differences
-from gpu_judge.embedded.looking import Eyes
+from gpu_judge.embedded.adjudication import (
+    Adjudication,
+    adjudicate,
+    coarse_score,
+    contradictions,
+    impression,
+    taken_on_trust,
+)
+from gpu_judge.embedded.comparison import (
+    Comparison,
+    Said,
+    list_differences,
+    read_comparison,
+    take_apart,
+)
+from gpu_judge.embedded.pictures import Eyes
 from gpu_judge.embedded.prose import Prose, read_prose, text_quality
 from gpu_judge.embedded.questions import answer_questions, asks_questions
 from gpu_judge.embedded.reasonability import reasonability
@@ -38,7 +48,7 @@ class EmbeddedJudge:
     """
 
     def __init__(self, cache_size: int = 4096, perception: PerceptionConfig | None = None) -> None:
-        self._eyes = Eyes(cache_size, perception)
+        self._eyes = Eyes(cache_size, perception or PerceptionConfig())
 
     def answer(self, body: JsonObject) -> JsonObject:
         """The verdict on a chat completion request, or the answers to its questions or to a benchmark's; raises
@@ -66,10 +76,8 @@ def answer_comparison(asked: Comparison, sight: ImperfectSight) -> JsonObject:
     """The lists that a request asks for."""
     candidate, reference = (_said(text, asked.kind, sight) for text in (asked.candidate, asked.reference))
     if asked.wanted == "differences":
-        return list_differences(
-            candidate.claims, reference.claims, sight.verdict, sight.unknown, most=asked.most
-        )
-    return take_apart(candidate, reference, sight.verdict, sight.unknown, most=asked.most)
+        return list_differences(candidate.claims, reference.claims, sight.verdict, sight.unknown, asked.most)
+    return take_apart(candidate, reference, sight.verdict, sight.unknown, asked.most)
 
 
 def judge_image(request: JudgeRequest, sight: ImperfectSight | None) -> Answer:
@@ -152,7 +160,10 @@ def _scores(
     if reference is None:
         assert sight is not None  # read_request refuses requests without pictures and reference
         outcome = impression(claims, sight)
-        return outcome, coarse_scores(outcome)
+        return outcome, {
+            "Correctness": coarse_score(outcome.survived, outcome.armed),
+            "Completeness": coarse_score(outcome.covered, outcome.supported),
+        }
     if sight is None:
         outcome = adjudicate(claims, reference, taken_on_trust(reference))
     else:

@@ -63,8 +63,8 @@ def is_meta(text: str) -> bool:
     return quantity is not None and _TOLD.search(text, quantity.end()) is not None
 
 
-def _quoted(text: str, limit: int = 60) -> str:
-    return repr(text if len(text) <= limit else text[: limit - 3] + "...")
+def _quoted(text: str) -> str:
+    return repr(text if len(text) <= 60 else text[:57] + "...")
 
 
 def read_prose(parts: Sequence[Sequence[Sentence]]) -> Prose:

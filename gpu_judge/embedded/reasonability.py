@@ -7,13 +7,14 @@ from collections.abc import Sequence
 
 BASE = 0.3
 """What a segmentation that fills the video is worth with every boundary wrong."""
+_TOLERANCE_S = 0.25
+"""Within which a boundary meets a cut."""
 
 
 def reasonability(
     segments: Sequence[tuple[float, float]],
     shots: Sequence[tuple[float, float]],
     coherence: float,
-    tolerance: float = 0.25,
 ) -> tuple[int, tuple[str, ...]]:
     """Scores a segmentation.
 
@@ -25,7 +26,6 @@ def reasonability(
         segments: start and end in seconds, as written.
         shots: start and end in seconds of the shots seen, contiguous and in order.
         coherence: 0 to 1, the share of the text that describes something new.
-        tolerance: seconds within which a boundary meets a cut.
 
     Returns:
         The score from 0 to 10 and the problems in words. Without segments, or without shots to compare with,
@@ -36,9 +36,9 @@ def reasonability(
     first, last = shots[0][0], shots[-1][1]
     filled = _filled(segments, first, last)
     cuts = [start for start, _ in shots[1:]]
-    inner = {t for segment in segments for t in segment if first + tolerance < t < last - tolerance}
-    met = sum(any(abs(t - cut) <= tolerance for t in inner) for cut in cuts)
-    fitting = sum(any(abs(t - cut) <= tolerance for cut in cuts) for t in inner)
+    inner = {t for segment in segments for t in segment if first + _TOLERANCE_S < t < last - _TOLERANCE_S}
+    met = sum(any(abs(t - cut) <= _TOLERANCE_S for t in inner) for cut in cuts)
+    fitting = sum(any(abs(t - cut) <= _TOLERANCE_S for cut in cuts) for t in inner)
     if cuts:
         recall, precision = met / len(cuts), fitting / len(inner) if inner else 0.0
         fit = 2 * recall * precision / (recall + precision) if recall + precision else 0.0

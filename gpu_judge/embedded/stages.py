@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from gpu_judge.embedded.adjudication import by_question
 from gpu_judge.embedded.delimiters import find_blocks, without_blocks
-from gpu_judge.embedded.looking import Eyes
+from gpu_judge.embedded.pictures import Eyes
 from gpu_judge.embedded.request import BadRequest, Content
 from vcap_jax.system.json_values import JsonObject
 from vcap_jax.world.events import events_of, relation

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import base64
 import io
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar
 
 import aiohttp
 from PIL import Image, ImageDraw
@@ -16,7 +17,7 @@ from vcap_jax.reward.chat import ContentPart
 from vcap_jax.reward.failures import Failure
 from vcap_jax.reward.http_answers import Completion, read_completion
 from vcap_jax.reward.prompts import build_messages, fill_instruction, response_format
-from vcap_jax.reward.scores import Scores, parse_scores
+from vcap_jax.reward.scores import parse_scores
 from vcap_jax.reward.templates import InstructionName, load_instruction
 from vcap_jax.system.errors import VCapError
 from vcap_jax.system.json_values import JsonObject, parse_json
@@ -35,64 +36,77 @@ class NotReady(VCapError, RuntimeError):
     """The server answers, and not as a judge must; the message says with what."""
 
 
-class Server(Protocol):
-    """What is asked of a server that is kept running, whatever it is for; ``Probe`` is a judge's.
-
-    url, key, can_sleep: see there. task: what it does, for messages ("judge").
-    """
-
-    @property
-    def url(self) -> str: ...
-
-    @property
-    def key(self) -> str | None: ...
-
-    @property
-    def can_sleep(self) -> bool: ...
-
-    @property
-    def task(self) -> str: ...
-
-    async def becomes_ready(self, session: aiohttp.ClientSession) -> None:
-        """Of one that is healthy and was just started. Raises NotReady."""
-        ...
-
-    async def works(self, session: aiohttp.ClientSession) -> None:
-        """Asks for a little of its work. Raises NotReady."""
-        ...
+class Silent(NotReady):
+    """It does not answer, or not in time."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Probe:
-    """What is asked of one server.
+class Server(ABC):
+    """What is asked of a server that is kept running, whatever it is for.
 
-    url: as this machine reaches it, without ``/v1``. model: the name it must serve. key: sent where not None.
-    modality: an image, a video or one of each is judged.
-    video_tokens: placeholder id in the prompt and how many there must be for :data:`_FRAMES` frames, where known.
-    can_sleep: it has sleep mode: it must be awake when it judges, and sleeps afterwards.
+    url: as this machine reaches it, without ``/v1``. model: the name it must serve. can_sleep: it has sleep mode, and
+    takes turns. key: sent where not None. task: what it does, for messages.
     """
 
     url: str
     model: str
-    key: str | None
+    can_sleep: bool
+    key: str | None = None
+    task: ClassVar[str]
+
+    @abstractmethod
+    async def becomes_ready(self, session: aiohttp.ClientSession) -> None:
+        """Of one that is healthy and was just started. Raises NotReady."""
+
+    @abstractmethod
+    async def works(self, session: aiohttp.ClientSession) -> None:
+        """Asks for a little of its work. Raises NotReady."""
+
+    async def told(
+        self,
+        session: aiohttp.ClientSession,
+        method: str,
+        path: str,
+        body: Mapping[str, object] | None = None,
+        *,
+        limit_s: float = _JUDGEMENT_TIMEOUT_S,
+    ) -> bytes:
+        """The body of its answer. Raises NotReady for any but 200, and :class:`Silent` where none comes in time."""
+        headers = {} if self.key is None else {"Authorization": f"Bearer {self.key}"}
+        limit = aiohttp.ClientTimeout(total=limit_s)
+        try:
+            async with session.request(
+                method, self.url + path, json=body, headers=headers, timeout=limit
+            ) as response:
+                raw, status = await response.read(), response.status
+        except (TimeoutError, aiohttp.ClientError) as error:
+            raise Silent(f"{method} {path}: {type(error).__name__}: {error}") from error
+        if status != 200:
+            raise NotReady(f"{method} {path} answers {status}: {shown(raw)}")
+        return raw
+
+
+@dataclass(frozen=True, kw_only=True)
+class Probe(Server):
+    """How a judge is asked; one with sleep mode must be awake when it judges, and sleeps afterwards.
+
+    modality: an image, a video or one of each is judged. video_token_id, video_tokens: placeholder in the prompt and
+    how many there must be for :data:`_FRAMES` frames.
+    """
+
     modality: Modality
     video_token_id: int
     video_tokens: int
-    can_sleep: bool
-
-    @property
-    def task(self) -> str:
-        """See ``Server``."""
-        return "judge"
+    task: ClassVar[str] = "judge"
 
     async def becomes_ready(self, session: aiohttp.ClientSession) -> None:
-        """See ``Server``: it judges, and sleeps then if it takes turns."""
+        """It judges, and sleeps then if it takes turns."""
         await judges(session, self)
         if self.can_sleep:
             await falls_asleep(session, self)
 
     async def works(self, session: aiohttp.ClientSession) -> None:
-        """See ``Server``."""
+        """It judges."""
         await judges(session, self)
 
 
@@ -171,13 +185,9 @@ async def _judge(
     if completion is None:
         raise NotReady(f"its answer is no chat completion: {str(answer)[:300]}")
     verdict = parse_scores(completion.text, instruction.spec.score_keys, completion.finish_reason)
-    match verdict:
-        case Failure():
-            raise NotReady(
-                f"its answer to a tiny {kind} judgement is none: {verdict.reason}, {verdict.detail}"
-            )
-        case Scores():
-            return completion
+    if isinstance(verdict, Failure):
+        raise NotReady(f"its answer to a tiny {kind} judgement is none: {verdict.reason}, {verdict.detail}")
+    return completion
 
 
 async def _call(
@@ -188,24 +198,19 @@ async def _call(
     body: Mapping[str, object] | None = None,
 ) -> tuple[bytes, JsonObject]:
     """What the server answers, as it came and as the JSON object that it must be. Raises NotReady."""
-    headers = {} if probe.key is None else {"Authorization": f"Bearer {probe.key}"}
-    timeout = aiohttp.ClientTimeout(total=_JUDGEMENT_TIMEOUT_S)
-    try:
-        async with session.request(
-            method, probe.url + path, json=body, headers=headers, timeout=timeout
-        ) as response:
-            raw, status = await response.read(), response.status
-    except (TimeoutError, aiohttp.ClientError) as error:
-        raise NotReady(f"{method} {path}: {type(error).__name__}: {error}") from error
-    if status != 200:
-        raise NotReady(f"{method} {path} answers {status}: {raw[:300].decode(errors='replace')}")
+    raw = await probe.told(session, method, path, body)
     try:
         answer = parse_json(raw)
     except ValueError as error:
-        raise NotReady(f"{method} {path} answers no JSON: {raw[:300].decode(errors='replace')}") from error
+        raise NotReady(f"{method} {path} answers no JSON: {shown(raw)}") from error
     if not isinstance(answer, dict):
-        raise NotReady(f"{method} {path} answers no JSON object: {raw[:300].decode(errors='replace')}")
+        raise NotReady(f"{method} {path} answers no JSON object: {shown(raw)}")
     return raw, answer
+
+
+def shown(raw: bytes) -> str:
+    """The beginning of an answer, for a message."""
+    return raw[:300].decode(errors="replace")
 
 
 def _picture(side: int, shift: int) -> Image.Image:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import aiohttp
 
-from gpu_judge.vllm_server.readiness import NotReady, Server
+from gpu_judge.vllm_server.readiness import NotReady, Server, Silent
 from vcap_jax.system.json_values import parse_json
 
 _TOKENS = ("vllm:prompt_tokens_total", "vllm:generation_tokens_total")
@@ -51,16 +51,17 @@ class Silence:
         self._tokens = seen.tokens
 
 
-async def look(session: aiohttp.ClientSession, probe: Server, timeout_s: float) -> Activity | None:
+async def look(session: aiohttp.ClientSession, server: Server, timeout_s: float) -> Activity | None:
     """What the server is doing; None if it does not answer in time, which is for whoever asks ``/health`` to see.
 
     Raises NotReady for an answer that does not tell.
     """
-    load = await _get(session, probe, "/load", timeout_s)
-    metrics = await _get(session, probe, "/metrics", timeout_s)
-    if load is None or metrics is None:
+    try:
+        load = await server.told(session, "GET", "/load", limit_s=timeout_s)
+        metrics = await server.told(session, "GET", "/metrics", limit_s=timeout_s)
+    except Silent:
         return None
-    return read_activity(load, metrics)
+    return read_activity(load.decode(errors="replace"), metrics.decode(errors="replace"))
 
 
 def read_activity(load: str, metrics: str) -> Activity:
@@ -90,26 +91,12 @@ def read_activity(load: str, metrics: str) -> Activity:
     )
 
 
-async def sleeps(session: aiohttp.ClientSession, probe: Server, timeout_s: float) -> bool:
+async def sleeps(session: aiohttp.ClientSession, server: Server, timeout_s: float) -> bool:
     """Whether the server says that it is asleep, where it can: what waits for its turn is no hang."""
-    if not probe.can_sleep:
+    if not server.can_sleep:
         return False
     try:
-        told = await _get(session, probe, "/is_sleeping", timeout_s)
-        asleep = None if told is None else parse_json(told)
+        asleep = parse_json(await server.told(session, "GET", "/is_sleeping", limit_s=timeout_s))
     except (NotReady, ValueError):
         return False
     return isinstance(asleep, dict) and asleep.get("is_sleeping") is True
-
-
-async def _get(session: aiohttp.ClientSession, probe: Server, path: str, timeout_s: float) -> str | None:
-    headers = {} if probe.key is None else {"Authorization": f"Bearer {probe.key}"}
-    timeout = aiohttp.ClientTimeout(total=timeout_s)
-    try:
-        async with session.get(probe.url + path, headers=headers, timeout=timeout) as response:
-            raw, status = await response.read(), response.status
-    except (TimeoutError, aiohttp.ClientError):
-        return None
-    if status != 200:
-        raise NotReady(f"GET {path} answers {status}: {raw[:100].decode(errors='replace')}")
-    return raw.decode(errors="replace")

@@ -147,7 +147,7 @@ async def supervise(
                 raise
             _log.error(
                 "%s is given up, and %d of %d servers go on; mend what is wrong and start serve.py again. %s",
-                server.name,
+                server.launch.name,
                 left,
                 len(launches),
                 error,
@@ -164,33 +164,24 @@ async def supervise(
             await asyncio.gather(*tasks, return_exceptions=True)
 
 
+@dataclass
 class _Server:
-    def __init__(
-        self,
-        launch: Launch,
-        settings: Supervision,
-        session: aiohttp.ClientSession,
-        stop: asyncio.Event,
-        hurry: asyncio.Event,
-        became_ready: Callable[[str], None],
-    ) -> None:
-        self.name = launch.name
-        self._launch = launch
-        self._settings = settings
-        self._session = session
-        self._stop = stop
-        self._hurry = hurry
-        self._became_ready = became_ready
-        self._ready_since: float | None = None
-        self._opaque = False
-        self._started = False
+    launch: Launch
+    settings: Supervision
+    session: aiohttp.ClientSession
+    stop: asyncio.Event
+    hurry: asyncio.Event
+    became_ready: Callable[[str], None]
+    ready_since: float | None = None
+    opaque: bool = False
+    started: bool = False
 
     async def run(self) -> None:
         """Start after start, until told to stop. Raises EndlessCrash."""
-        history = CrashHistory(self._settings)
-        launch = self._launch
-        while not self._stop.is_set():
-            self._ready_since = None
+        history = CrashHistory(self.settings)
+        launch = self.launch
+        while not self.stop.is_set():
+            self.ready_since = None
             written = _size(launch.log)
             process = await self._start()
             if process is None:
@@ -205,17 +196,17 @@ class _Server:
                 await processes.kill_family(process.pid)
                 await process.wait()
             now = time.monotonic()
-            history.record(now, None if self._ready_since is None else now - self._ready_since)
+            history.record(now, None if self.ready_since is None else now - self.ready_since)
             if history.endless:
-                end = processes.tail(launch.log, self._settings.log_lines, written)
+                end = processes.tail(launch.log, self.settings.log_lines, written)
                 raise EndlessCrash(
-                    f"{launch.name} {reason}; it has failed {self._settings.crash_limit} times without becoming "
+                    f"{launch.name} {reason}; it has failed {self.settings.crash_limit} times without becoming "
                     f"ready. The end of {launch.log}:\n{end}"
                 )
             _log.warning(
                 "%s %s; restarting in %.1f s (log %s)", launch.name, reason, history.backoff_s, launch.log
             )
-            await _first(self._stop.wait(), asyncio.sleep(history.backoff_s))
+            await _first(self.stop.wait(), asyncio.sleep(history.backoff_s))
 
     async def _start(self) -> asyncio.subprocess.Process | None:
         """Its process; None when we are to stop. Raises EndlessCrash.
@@ -223,27 +214,27 @@ class _Server:
         The system may refuse for a moment: too many processes, a full disk. Once it has granted a start it is asked
         again, for as long as one may take.
         """
-        launch, settings, began, refusals = self._launch, self._settings, time.monotonic(), 0
+        launch, settings, began, refusals = self.launch, self.settings, time.monotonic(), 0
         while True:
             try:
                 process = await processes.start(launch.argv, launch.environment, launch.log)
             except OSError as error:
                 why = f"{launch.name} cannot be started: {error}"
-                if not self._started or time.monotonic() - began > settings.start_timeout_s:
+                if not self.started or time.monotonic() - began > settings.start_timeout_s:
                     raise EndlessCrash(f"{why}; executable {launch.argv[0]}, log {launch.log}") from error
                 refusals += 1
                 pause = _backoff(settings, refusals)
                 _log.warning("%s; trying again in %.1f s (log %s)", why, pause, launch.log)
             else:
-                self._started = True
+                self.started = True
                 return process
-            await _first(self._stop.wait(), asyncio.sleep(pause))
-            if self._stop.is_set():
+            await _first(self.stop.wait(), asyncio.sleep(pause))
+            if self.stop.is_set():
                 return None
 
     async def _until_it_fails(self, process: asyncio.subprocess.Process) -> str | None:
         """Why it must be restarted; None when we are to stop."""
-        ended, stopped = asyncio.create_task(process.wait()), asyncio.create_task(self._stop.wait())
+        ended, stopped = asyncio.create_task(process.wait()), asyncio.create_task(self.stop.wait())
         watched = asyncio.create_task(self._watch())
         try:
             await asyncio.wait({ended, stopped, watched}, return_when=asyncio.FIRST_COMPLETED)
@@ -261,26 +252,26 @@ class _Server:
         """Waits until it is ready, then looks after it; returns what is wrong with it."""
         began, refusals, last = time.monotonic(), 0, "its /health does not answer"
         while True:
-            if time.monotonic() - began > self._settings.start_timeout_s:
-                return f"is not ready after {self._settings.start_timeout_s:g} s: {last}"
+            if time.monotonic() - began > self.settings.start_timeout_s:
+                return f"is not ready after {self.settings.start_timeout_s:g} s: {last}"
             if await self._healthy():
                 try:
-                    await self._launch.probe.becomes_ready(self._session)
+                    await self.launch.probe.becomes_ready(self.session)
                 except NotReady as error:
                     refusals, last = refusals + 1, str(error)
-                    _log.warning("%s is healthy but not ready: %s", self._launch.name, error)
-                    if refusals >= self._settings.judgement_tries:
-                        return f"does not {self._launch.probe.task}: {error}"
+                    _log.warning("%s is healthy but not ready: %s", self.launch.name, error)
+                    if refusals >= self.settings.judgement_tries:
+                        return f"does not {self.launch.probe.task}: {error}"
                 else:
-                    self._ready_since = time.monotonic()
-                    _log.info("%s: ready after %.0f s", self._launch.name, self._ready_since - began)
-                    self._became_ready(self._launch.name)
+                    self.ready_since = time.monotonic()
+                    _log.info("%s: ready after %.0f s", self.launch.name, self.ready_since - began)
+                    self.became_ready(self.launch.name)
                     return await self._look_after()
-            await asyncio.sleep(self._settings.poll_s)
+            await asyncio.sleep(self.settings.poll_s)
 
     async def _look_after(self) -> str:
         """Watches it while it is ready; returns what is wrong with it."""
-        settings, heard, silence = self._settings, time.monotonic(), Silence()
+        settings, heard, silence = self.settings, time.monotonic(), Silence()
         while time.monotonic() - heard < settings.hang_s:
             await asyncio.sleep(settings.watch_s)
             if await self._healthy():
@@ -289,7 +280,7 @@ class _Server:
                     if await self._stalls(silence):
                         return (
                             f"is healthy, and has read and written no token for {settings.stall_s:g} s while requests "
-                            f"waited, and did not {self._launch.probe.task} when asked: its engine hangs (the log, and "
+                            f"waited, and did not {self.launch.probe.task} when asked: its engine hangs (the log, and "
                             "dmesg for errors of the GPU, may tell why; if it was at work, give a longer "
                             "--stall-timeout-s)"
                         )
@@ -300,19 +291,19 @@ class _Server:
     async def _listen(self, silence: Silence) -> None:
         """One look at what it does."""
         try:
-            seen = await look(self._session, self._launch.probe, self._settings.health_timeout_s)
+            seen = await look(self.session, self.launch.probe, self.settings.health_timeout_s)
         except NotReady as error:
-            if not self._opaque:
-                self._opaque = True
-                _log.warning("%s: whether its engine hangs cannot be seen: %s", self._launch.name, error)
+            if not self.opaque:
+                self.opaque = True
+                _log.warning("%s: whether its engine hangs cannot be seen: %s", self.launch.name, error)
             return
         if seen is not None:
-            silence.record(seen, self._settings.watch_s)
+            silence.record(seen, self.settings.watch_s)
 
     async def _stalls(self, silence: Silence) -> bool:
         """Whether the silence is a hang: it is awake, does not do its work, and still no token comes."""
-        launch, settings = self._launch, self._settings
-        if await sleeps(self._session, launch.probe, settings.health_timeout_s):
+        launch, settings = self.launch, self.settings
+        if await sleeps(self.session, launch.probe, settings.health_timeout_s):
             return False
         _log.warning(
             "%s: no token for %.0f s while requests seem to wait; it is asked to %s",
@@ -322,27 +313,27 @@ class _Server:
         )
         try:
             async with asyncio.timeout(settings.confirm_s):
-                await launch.probe.works(self._session)
+                await launch.probe.works(self.session)
         except (NotReady, TimeoutError):
             await self._listen(silence)
-            asleep = await sleeps(self._session, launch.probe, settings.health_timeout_s)
+            asleep = await sleeps(self.session, launch.probe, settings.health_timeout_s)
             return silence.seconds > 0 and not asleep
         return False
 
     async def _healthy(self) -> bool:
-        return await healthy(self._session, self._launch.probe.url, self._settings.health_timeout_s)
+        return await healthy(self.session, self.launch.probe.url, self.settings.health_timeout_s)
 
     async def _drain(self, process: asyncio.subprocess.Process) -> None:
         """SIGTERM to the server, which takes its own processes down; what remains is killed by our caller."""
-        waiting = self._settings.end_s + (self._settings.drain_s if self._ready_since is not None else 0.0)
+        waiting = self.settings.end_s + (self.settings.drain_s if self.ready_since is not None else 0.0)
         processes.signal_leader(process, signal.SIGTERM)
-        _log.info("%s: SIGTERM, up to %.0f s to finish", self._launch.name, waiting)
+        _log.info("%s: SIGTERM, up to %.0f s to finish", self.launch.name, waiting)
         begun = time.monotonic()
-        await _first(process.wait(), self._hurry.wait(), asyncio.sleep(waiting))
+        await _first(process.wait(), self.hurry.wait(), asyncio.sleep(waiting))
         if process.returncode is None:
-            _log.warning("%s: still running, killed", self._launch.name)
+            _log.warning("%s: still running, killed", self.launch.name)
         else:
-            _log.info("%s: ended after %.1f s", self._launch.name, time.monotonic() - begun)
+            _log.info("%s: ended after %.1f s", self.launch.name, time.monotonic() - begun)
 
 
 async def _first(*waits: object) -> None:

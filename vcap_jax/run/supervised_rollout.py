@@ -15,48 +15,31 @@ import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import aiohttp
 
 from gpu_judge.lifetime import on_signals
-from gpu_judge.vllm_server.readiness import NotReady
+from gpu_judge.vllm_server.readiness import NotReady, Server, shown
 from gpu_judge.vllm_server.supervisor import Launch, Supervision, supervise
 from vcap_jax.rollout.falls_asleep import fall_asleep
 from vcap_jax.system.errors import VCapError
 from vcap_jax.system.json_values import JsonObject
 from vcap_jax.system.sleep_mode import SleepModeError
 
-_ASKED_S = 300.0
-_SHOWN = 300
 
+class RolloutProbe(Server):
+    """How a rollout server is asked; it listens on loopback alone, and knows no key."""
 
-@dataclass(frozen=True, kw_only=True)
-class RolloutProbe:
-    """How a rollout server is asked (implements ``readiness.Server``). model: the name that it serves. can_sleep: it
-    takes turns with the policy."""
-
-    url: str
-    model: str
-    can_sleep: bool
-
-    @property
-    def key(self) -> None:
-        """It listens on loopback alone, and knows none."""
-        return
-
-    @property
-    def task(self) -> str:
-        """See ``Server``."""
-        return "draw captions"
+    task = "draw captions"
 
     async def becomes_ready(self, session: aiohttp.ClientSession) -> None:
-        """See ``Server``. Nothing is drawn for it: the trainer may be giving it weights by now, and no request may be
+        """Nothing is drawn for it: the trainer may be giving it weights by now, and no request may be
         under way then. One that takes turns sleeps, unless it has been given some."""
-        told = await self._asked(session, "GET", "/v1/models")
-        if f'"{self.model}"' not in told:
-            raise NotReady(f"/v1/models tells {told[:_SHOWN]}: another server may have the port")
+        told = await self.told(session, "GET", "/v1/models")
+        if f'"{self.model}"' not in told.decode(errors="replace"):
+            raise NotReady(f"/v1/models tells {shown(told)}: another server may have the port")
         if self.can_sleep:
             try:
                 await fall_asleep(self.url, os.getpid())
@@ -64,22 +47,9 @@ class RolloutProbe:
                 raise NotReady(str(error)) from error
 
     async def works(self, session: aiohttp.ClientSession) -> None:
-        """See ``Server``: a single token."""
+        """A single token."""
         body: JsonObject = {"model": self.model, "prompt": "a", "max_tokens": 1, "temperature": 0.0}
-        await self._asked(session, "POST", "/v1/completions", body)
-
-    async def _asked(
-        self, session: aiohttp.ClientSession, method: str, path: str, body: JsonObject | None = None
-    ) -> str:
-        limit = aiohttp.ClientTimeout(total=_ASKED_S)
-        try:
-            async with session.request(method, self.url + path, json=body, timeout=limit) as response:
-                told, status = await response.text(), response.status
-        except (TimeoutError, aiohttp.ClientError) as error:
-            raise NotReady(f"{method} {path}: {type(error).__name__}: {error}") from error
-        if status != 200:
-            raise NotReady(f"{method} {path} answers {status}: {told[:_SHOWN]}")
-        return told
+        await self.told(session, "POST", "/v1/completions", body)
 
 
 def keep_running(

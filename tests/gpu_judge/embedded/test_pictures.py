@@ -12,11 +12,11 @@ from PIL import Image
 
 from gpu_judge.embedded import pictures
 from gpu_judge.embedded.headers import HeaderError, read_header
-from gpu_judge.embedded.looking import Eyes
-from gpu_judge.embedded.pictures import decode_pictures
+from gpu_judge.embedded.pictures import Eyes, decode_pictures
 from gpu_judge.embedded.request import BadRequest, Picture
 from tests.gpu_judge.hostile_bodies import data_url, jpeg, png, resized_jpeg
 from tests.gpu_judge.requests_of_the_world import frames_of
+from vcap_jax.world.noisy_perception import PerceptionConfig
 from vcap_jax.world.video_scenes import sample_video_scene
 
 NOISE = np.random.default_rng(0).integers(0, 256, (150, 211, 4), np.uint8)
@@ -107,8 +107,8 @@ def test_pictures_that_say_too_much_are_refused_by_name() -> None:
 
 
 def test_the_eyes_remember_a_bounded_number_of_facts(monkeypatch: pytest.MonkeyPatch) -> None:
-    eyes = Eyes()
-    monkeypatch.setattr("gpu_judge.embedded.looking._MOST_FACTS", 100)
+    eyes = Eyes(4096, PerceptionConfig())
+    monkeypatch.setattr("gpu_judge.embedded.pictures._MOST_FACTS", 100)
     for index in range(12):
         frames = frames_of(sample_video_scene(0, index))
         eyes.look("video", [Picture(url=frame.url, seconds=frame.seconds) for frame in frames])
