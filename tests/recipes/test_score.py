@@ -19,8 +19,7 @@ from vcap_jax.evals.scoring import Scored
 from vcap_jax.recipes.evaluation_request import EvaluationRefused
 from vcap_jax.recipes.score import ScoreRequest, score
 from vcap_jax.reward.aggregation import RewardWeights
-from vcap_jax.reward.errors import JudgeUnavailable
-from vcap_jax.reward.family import FamilyError
+from vcap_jax.reward.errors import FamilyError, JudgeUnavailable
 from vcap_jax.reward.restudy import restudy
 from vcap_jax.reward.store import JudgementStore
 from vcap_jax.run.config import RunConfig

@@ -13,8 +13,9 @@ from tests.reward import own_families
 from vcap_jax.configuration import ConfigError, load_config
 from vcap_jax.reward.alarms import step_alarms
 from vcap_jax.reward.config import FAMILIES, JudgeConfig, RewardConfig
+from vcap_jax.reward.errors import FamilyError
 from vcap_jax.reward.failures import Failure
-from vcap_jax.reward.family import FamilyError, load_family
+from vcap_jax.reward.family import load_family
 from vcap_jax.reward.group import CandidateScore, GroupForReward, GroupScores
 from vcap_jax.reward.session import RewardSession
 from vcap_jax.reward.store import read_candidates

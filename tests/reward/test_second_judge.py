@@ -11,8 +11,8 @@ from tests.fake_clock import FakeClock
 from tests.patience import until
 from vcap_jax.data.media import JudgeFrame, TimeWindow
 from vcap_jax.reward.config import JudgeConfig, RewardConfig, SecondJudgeConfig
+from vcap_jax.reward.errors import FamilyError
 from vcap_jax.reward.failures import Failure
-from vcap_jax.reward.family import FamilyError
 from vcap_jax.reward.group import CandidateScore, GroupForReward, GroupScores
 from vcap_jax.reward.second_judge import SecondJudge, agreement, is_held_out
 from vcap_jax.reward.session import RewardSession

@@ -9,8 +9,8 @@ import pytest
 
 from tests.patience import GUARD_S
 from vcap_jax.reward.config import RewardConfig, VqaConfig
+from vcap_jax.reward.errors import FamilyError
 from vcap_jax.reward.failures import Failure
-from vcap_jax.reward.family import FamilyError
 from vcap_jax.reward.group import GroupForReward, GroupScores
 from vcap_jax.reward.questions import Question, question_lines
 from vcap_jax.reward.session import RewardSession

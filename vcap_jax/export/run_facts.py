@@ -24,7 +24,8 @@ from vcap_jax.references.note import POOL_NOTE, read_note
 from vcap_jax.report.evaluations import evaluations_of
 from vcap_jax.report.metrics import Row, read_metrics
 from vcap_jax.report.run_folder import RunFolder
-from vcap_jax.reward.family import FamilyError, load_family
+from vcap_jax.reward.errors import FamilyError
+from vcap_jax.reward.family import load_family
 from vcap_jax.run.config import RunConfig
 from vcap_jax.run.judge_domain import domain_warning
 from vcap_jax.system.json_values import JsonDict, JsonObject, JsonValue, as_whole, read_json_object

@@ -31,7 +31,7 @@ from vcap_jax.recipes.score_page import RewardsPage
 from vcap_jax.report.progress import PoolProgress
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.report.summary import write_summary
-from vcap_jax.reward.family import FamilyError
+from vcap_jax.reward.errors import FamilyError
 from vcap_jax.reward.group import CandidateScore
 from vcap_jax.reward.session import RewardSession
 from vcap_jax.reward.store import forget_candidates

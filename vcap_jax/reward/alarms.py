@@ -10,7 +10,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from statistics import fmean
-from typing import NamedTuple
 
 from pydantic import Field
 
@@ -74,17 +73,11 @@ _MEANINGS: Mapping[str, str] = {
 }
 
 
-class _Growth(NamedTuple):
-    """An alarm about a metric that should not grow beyond its first values; those count as ``least`` at least."""
-
-    metric: str
-    least: float
-
-
-_GROWTHS: Mapping[str, _Growth] = {
-    "length_ratio": _Growth("length/mean", 0.0),
-    "engine_mismatch": _Growth("rollout/mismatch_mean", 1e-4),
+_GROWTHS: Mapping[str, tuple[str, float]] = {
+    "length_ratio": ("length/mean", 0.0),
+    "engine_mismatch": ("rollout/mismatch_mean", 1e-4),
 }
+"""Alarms about a metric that should not grow beyond its mean over the first steps, which counts as so much at least."""
 
 
 def step_alarms(groups: Sequence[GroupScores], captions: Sequence[Sequence[str]]) -> Row:
@@ -105,15 +98,6 @@ def step_alarms(groups: Sequence[GroupScores], captions: Sequence[Sequence[str]]
     verdicts = [scores for candidate in candidates for scores in candidate.verdicts.values()]
     _put(row, "mismatch", [contradiction(scores) is not None for scores in verdicts])
     return row
-
-
-def growth(value: float, first: Sequence[float], baseline_steps: int, least: float = 0.0) -> float | None:
-    """A step's value over the mean of the first ``baseline_steps`` steps, or over ``least`` if that is more; None until
-    those steps are done."""
-    if len(first) < baseline_steps:
-        return None
-    baseline = max(fmean(first), least)
-    return value / baseline if baseline > 0 else None
 
 
 def raised(row: Mapping[str, object], config: AlarmConfig) -> dict[str, str]:
@@ -157,11 +141,11 @@ class AlarmWatch:
         if kept is not None:
             row[PREFIX + "adapters_lost"] = max(0.0, 1 - kept)
         for name, (metric, least) in _GROWTHS.items():
-            value = _finite(measured.get(metric))
-            if value is not None:
-                ratio = growth(value, self._first[name], self._config.baseline_steps, least)
-                if ratio is not None:
-                    row[PREFIX + name] = ratio
+            value, first = _finite(measured.get(metric)), self._first[name]
+            if value is not None and len(first) == self._config.baseline_steps:
+                baseline = max(fmean(first), least)
+                if baseline > 0:
+                    row[PREFIX + name] = value / baseline
         lines = raised(row, self._config)
         row[f"{PREFIX}raised"] = len(lines)
         return row, [lines[name] for name in self._remember(step, {**measured, **row})]

@@ -32,7 +32,7 @@ from vcap_jax.reward.judge_turns import begin_turn, end_turn
 from vcap_jax.reward.media_cache import Lru, address, media_uuids
 from vcap_jax.reward.prompts import content_hash
 from vcap_jax.reward.question import AS_CONFIGURED, Answer, Drawing, Question, Reader
-from vcap_jax.reward.rate_limits import RateLimits
+from vcap_jax.reward.rate_limits import RateLimits, Refusals
 from vcap_jax.reward.readiness import look, shortest_context, wait_until_ready
 from vcap_jax.reward.statistics import JudgeStatistics, StatisticsRecorder
 from vcap_jax.reward.tries import HEADER, Try, new_identity, read_reply
@@ -208,7 +208,7 @@ class JudgeClient:
         spent: list[Lease | None] = []  # None: a try whatever becomes of its endpoint
         forgiven: set[tuple[str, int, int]] = set()
         failed_at: dict[Endpoint, None] = {}
-        refusals = self._limits.of_question()
+        refusals = Refusals(self._limits)
         while True:
             lease, tried, took = await self._try(question, order, failed_at, temperature, attempt)
             attempt += 1

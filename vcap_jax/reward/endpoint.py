@@ -285,19 +285,38 @@ class Endpoint:
         Raises NotReachable for every kind of broken connection and TimeoutError at the deadline.
         """
         url = self.root + path if path.startswith("/") else f"{self.base}/{path}"
+        return await self._exchange("POST", url, self._deadline_s, body, headers)
+
+    async def _get(self, url: str) -> Reply:
+        try:
+            return await self._exchange("GET", url, _PROBE_S)
+        except TimeoutError as error:
+            raise NotReachable(str(error)) from error
+
+    async def _exchange(
+        self,
+        method: str,
+        url: str,
+        limit_s: float,
+        body: Mapping[str, object] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Reply:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S)
+        request = self._session().request
         try:
             async with (
-                self._clock.deadline(self._deadline_s),
-                self._session().post(url, json=body, timeout=timeout, headers=headers) as response,
+                self._clock.deadline(limit_s),
+                request(method, url, json=body, timeout=timeout, headers=headers) as response,
             ):
                 raw = await _bounded(response)
                 wait = retry_after_seconds(response.headers.get("Retry-After"))
                 return Reply(status=response.status, raw=raw, retry_after=wait)
+        except aiohttp.InvalidURL as error:
+            raise JudgeUnavailable(f"{url} is no address; check {self._role.addresses}") from error
         except aiohttp.ClientError as error:
             raise NotReachable(broken_connection(error)) from error
         except TimeoutError as error:
-            raise TimeoutError(f"no answer in {self._deadline_s:g} s") from error
+            raise TimeoutError(f"no answer in {limit_s:g} s") from error
 
     async def _sleeps(self) -> bool:
         """Whether it says so; a server that answers no such question does not."""
@@ -336,18 +355,6 @@ class Endpoint:
             raise JudgeUnavailable(
                 f"{self.base} refuses the key ({reply.status}: {error_message(reply.raw)}): {remedy}"
             )
-
-    async def _get(self, url: str) -> Reply:
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S)
-        try:
-            async with self._clock.deadline(_PROBE_S), self._session().get(url, timeout=timeout) as response:
-                return Reply(status=response.status, raw=await _bounded(response))
-        except aiohttp.InvalidURL as error:
-            raise JudgeUnavailable(f"{url} is no address; check {self._role.addresses}") from error
-        except aiohttp.ClientError as error:
-            raise NotReachable(broken_connection(error)) from error
-        except TimeoutError as error:
-            raise NotReachable(f"no answer in {_PROBE_S:g} s") from error
 
 
 @contextmanager

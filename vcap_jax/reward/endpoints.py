@@ -262,11 +262,9 @@ class EndpointPool:
     @property
     def unreachable(self) -> str | None:
         """That an outage of all endpoints goes on, in words."""
-        return (
-            None
-            if self._since() is None
-            else f"{self.role.who} at {self.names} does not answer ({self._seen()})"
-        )
+        if self._since() is None:
+            return None
+        return f"{self.role.who} at {self.names} does not answer ({self._seen()})"
 
     async def _wait_for_change(self) -> None:
         left = self._left()

@@ -26,17 +26,6 @@ from vcap_jax.reward.scores import Scores
 from vcap_jax.reward.store import JudgementStore, StoreError
 from vcap_jax.system.plugins import described, is_a, named_object, users_code
 
-__all__ = [
-    "CaptionFamily",
-    "FamilyError",
-    "FamilyTools",
-    "GroupFamily",
-    "RewardFamily",
-    "load_family",
-    "made_family",
-    "scores_by",
-]
-
 _SAYS = ("uses_reference", "asks_judge")
 _SCORES = ("score_group", "score_captions")
 _ENDS_THE_RUN = (JudgeUnavailable, StoreError)

@@ -10,8 +10,9 @@ from __future__ import annotations
 from sacrebleu.metrics.bleu import BLEU
 
 from vcap_jax.reward.config import RewardConfig
+from vcap_jax.reward.errors import FamilyError
 from vcap_jax.reward.failures import Failure
-from vcap_jax.reward.family import FamilyError, FamilyTools
+from vcap_jax.reward.family import FamilyTools
 from vcap_jax.reward.group import CandidateScore, GroupForReward, GroupScores, all_failed
 from vcap_jax.reward.ngrams import SCALE, CiderD
 

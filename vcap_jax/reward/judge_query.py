@@ -16,7 +16,6 @@ from vcap_jax.reward.http_answers import Usage
 from vcap_jax.reward.prompts import (
     build_messages,
     content_hash,
-    fill_instruction,
     schema_format,
     verdict_schema,
 )
@@ -114,20 +113,6 @@ def verdict_form(instruction: Instruction, max_analysis_chars: int) -> Form[Scor
     )
 
 
-def verdict_pass(
-    instruction: Instruction, form: Form[Scores], *, reference: str | None, shown: EncodedView, route: str
-) -> Pass[Scores]:
-    """The pass of one instruction over one view of the media."""
-    return Pass(
-        form=form,
-        fill=lambda text: fill_instruction(instruction, reference=reference, candidate=text),
-        reference=reference,
-        shown=shown,
-        route=route,
-        prefix=content_hash(shown.key, instruction.template, reference or ""),
-    )
-
-
 class MediaViews:
     """The pictures of one group, each view encoded once.
 
@@ -144,10 +129,28 @@ class MediaViews:
             self._views[window] = asyncio.create_task(self._look(window))
         return await self._views[window]
 
-    async def route(self) -> str:
-        """What decides the group's endpoint: the content of its media, whatever window is looked at."""
+    async def pass_over(
+        self,
+        window: TimeWindow | None,
+        form: Form[T],
+        template: str,
+        fill: Callable[[str], str],
+        reference: str | None,
+    ) -> Pass[T] | Failure:
+        """The pass of one instruction, with the text ``template``, over one view; a Failure as ``at``."""
+        shown = await self.at(window)
+        if isinstance(shown, Failure):
+            return shown
+        # The group's endpoint is decided by the content of its media, whatever window is looked at.
         whole = await self.at(None) if self._use_image else None
-        return whole.key if isinstance(whole, EncodedView) else content_hash(self._sample_id)
+        return Pass(
+            form=form,
+            fill=fill,
+            reference=reference,
+            shown=shown,
+            route=whole.key if isinstance(whole, EncodedView) else content_hash(self._sample_id),
+            prefix=content_hash(shown.key, template, reference or ""),
+        )
 
     async def _look(self, window: TimeWindow | None) -> EncodedView | Failure:
         if not self._use_image:
@@ -165,8 +168,10 @@ class JudgeQuery:
     def __init__(self, judge: JudgeClient, store: JudgementStore | None) -> None:
         self._judge, self._store = judge, store
 
-    async def ask(self, asked: Pass[T], text: str) -> Verdict[T]:
+    async def ask(self, asked: Pass[T] | Failure, text: str) -> Verdict[T]:
         """The verdict of ``text``. Raises JudgeUnavailable and its kinds, and StoreError."""
+        if isinstance(asked, Failure):
+            return Verdict(result=asked, key="")
         form, prompt = asked.form, asked.fill(text)
         key: JudgementKey | None = None
         if self._store is not None:

@@ -21,9 +21,9 @@ from vcap_jax.reward.failures import Failure, FailureReason
 from vcap_jax.reward.family import FamilyTools
 from vcap_jax.reward.group import CandidateScore, GroupScores, all_failed, unjudgeable
 from vcap_jax.reward.json_objects import head, one_object
-from vcap_jax.reward.judge_query import Form, JudgeQuery, MediaViews, Pass, Verdict, schema_form
+from vcap_jax.reward.judge_query import Form, JudgeQuery, MediaViews, Verdict, schema_form
 from vcap_jax.reward.open_group import OpenGroup, for_each
-from vcap_jax.reward.prompts import content_hash, delimited
+from vcap_jax.reward.prompts import delimited
 from vcap_jax.reward.templates import GENERATED_CAPTION, REFERENCE_CAPTION, load_template
 from vcap_jax.system.json_records import adapter_of, as_record, record_values
 from vcap_jax.system.json_values import JsonObject
@@ -90,19 +90,12 @@ class OneQuestionReward(Generic[T]):
             return all_failed(prompt, group.size, failure)
         looking = MediaViews(prompt.media, sample_id=prompt.sample_id, use_image=True, judge=self._judge)
 
+        def fill(text: str) -> str:
+            return filled_question(self._template, reference, text)
+
         async def judged(text: str) -> Verdict[T]:
-            shown = await looking.at(None)
-            if isinstance(shown, Failure):
-                return Verdict(result=shown, key="")
-            one = Pass(
-                form=self._form,
-                fill=lambda text: filled_question(self._template, reference, text),
-                reference=reference,
-                shown=shown,
-                route=await looking.route(),
-                prefix=content_hash(shown.key, self._template, reference),
-            )
-            return await self._asker.ask(one, text)
+            asked = await looking.pass_over(None, self._form, self._template, fill, reference)
+            return await self._asker.ask(asked, text)
 
         verdicts = await for_each((text async for text in group.texts() if text.strip()), judged)
         if verdicts and isinstance(unseen := await looking.at(None), Failure):

@@ -119,14 +119,9 @@ def read_questions(path: str | Path) -> dict[str, tuple[Question, ...]]:
         other_keys(row, where, _KEYS)
         identity = row_id(row, where)
         text, answer = _text(row, "question", where), _text(row, "answer", where)
+        options = string_list(row.get("options", []), where, "options")
         try:
-            asked = Question(
-                text=text,
-                answer=answer,
-                options=string_list(row.get("options", []), where, "options"),
-            )
-        except ManifestError:
-            raise
+            asked = Question(text=text, answer=answer, options=options)
         except ValueError as error:
             raise ManifestError(f"{where}: {error}") from error
         found.setdefault(identity, []).append(asked)

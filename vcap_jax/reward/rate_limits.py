@@ -20,10 +20,6 @@ class RateLimits:
         self.most_s, self.pool = config.outage_timeout_s, pool
         self.answered = self._told = float("-inf")
 
-    def of_question(self) -> Refusals:
-        """For one question from its first try to its end."""
-        return Refusals(self)
-
     def tell(self, endpoint: Endpoint, refusal: Failure, *, since: float) -> None:
         """Says that questions wait, where that takes long."""
         now, role = self.pool.clock.now(), self.pool.role

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
 
-from vcap_jax.reward.aggregation import RewardWeights, comparable, video_reward, weighted_reward
+from vcap_jax.reward.aggregation import RewardWeights, comparable, video_reward
 from vcap_jax.reward.scores import Scores, scores_of, zero_scores
 from vcap_jax.reward.store import StoredCandidate, StoreError, read_candidates
 from vcap_jax.reward.templates import QUALITY_KEYS
@@ -59,19 +59,16 @@ def _reward(
 ) -> float | None:
     if not candidate.verdicts:  # nothing was asked: the group's own data failed
         return None
-    whole = _verdict("global", candidate, scores)
-    if whole is None:
+
+    def verdict(name: str) -> Scores | None:
+        unasked = candidate.verdicts[name] is None
+        return zero_scores(QUALITY_KEYS, "unasked") if unasked else scores[name]
+
+    with_local = "local" in candidate.verdicts and weights.local > 0
+    whole, local = verdict("global"), verdict("local") if with_local else None
+    if whole is None or (with_local and local is None):
         return None
-    if "local" not in candidate.verdicts or weights.local == 0:
-        return weighted_reward(whole, weights)
-    local = _verdict("local", candidate, scores)
-    return None if local is None else video_reward(whole, local, weights)
-
-
-def _verdict(name: str, candidate: StoredCandidate, scores: dict[str, Scores | None]) -> Scores | None:
-    if candidate.verdicts[name] is None:
-        return zero_scores(QUALITY_KEYS, "unasked")
-    return scores[name]
+    return video_reward(whole, local, weights)
 
 
 @dataclass

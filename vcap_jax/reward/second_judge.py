@@ -21,7 +21,8 @@ import numpy as np
 from vcap_jax.reward.aggregation import comparable
 from vcap_jax.reward.config import RewardConfig, SecondJudgeConfig
 from vcap_jax.reward.endpoint import Role
-from vcap_jax.reward.family import FamilyError, load_family
+from vcap_jax.reward.errors import FamilyError
+from vcap_jax.reward.family import load_family
 from vcap_jax.reward.group import CandidateScore, GroupForReward, GroupScores
 from vcap_jax.reward.session import RewardSession
 from vcap_jax.system.clock import Clock

@@ -292,7 +292,7 @@ def forget_candidates(path: str | Path, *, step: int) -> None:
 
 @contextmanager
 def _reading(path: Path) -> Iterator[sqlite3.Connection]:
-    with _as_store_errors(path), closing(_connect(path, read_only=True)) as connection:
+    with _as_store_errors(path), closing(_connect_to_read(path)) as connection:
         _check_version(version_of(connection), path)
         yield connection
 
@@ -308,11 +308,7 @@ def _as_store_errors(path: Path) -> Iterator[None]:
         ) from error
 
 
-def _connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
-    if read_only and not path.is_file():
-        raise StoreError(f"{path} does not exist: give the judgements.sqlite of a run")
-    if read_only:
-        return _connect_to_read(path)
+def _connect(path: Path) -> sqlite3.Connection:
     connection = _opened(path)
     connection.execute("PRAGMA journal_mode = WAL")
     # The write-ahead log survives a killed process; only a machine that loses power may lose the last ones.
@@ -323,6 +319,8 @@ def _connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
 def _connect_to_read(path: Path) -> sqlite3.Connection:
     """Reading, too, makes files beside a store, for locks. Where they cannot be made, as in the folder of another user
     or on a read-only disk, a store without a log is read as a file that nobody writes: all of it is in there."""
+    if not path.is_file():
+        raise StoreError(f"{path} does not exist: give the judgements.sqlite of a run")
     connection = _opened(path, "?mode=ro")
     try:
         version_of(connection)

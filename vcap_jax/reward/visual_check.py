@@ -72,12 +72,7 @@ def check_video(video: PromptedVideo, ids: Sequence[int], video_pad: int, text: 
 
 def _times_before(text: str) -> list[str]:
     """The time right before each video placeholder."""
-    pieces = text.split(VIDEO_PAD)[:-1]
-    times = []
-    for piece in pieces:
-        found = _TIME.findall(piece)
-        times.append(found[-1] if found else "no time")
-    return times
+    return [(_TIME.findall(piece) or ["no time"])[-1] for piece in text.split(VIDEO_PAD)[:-1]]
 
 
 def check_same(shown: EncodedView, first: Mapping[str, int], now: Mapping[str, int]) -> None:

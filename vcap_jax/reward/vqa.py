@@ -13,8 +13,9 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from vcap_jax.reward.config import RewardConfig
+from vcap_jax.reward.errors import FamilyError
 from vcap_jax.reward.failures import Failure
-from vcap_jax.reward.family import FamilyError, FamilyTools
+from vcap_jax.reward.family import FamilyTools
 from vcap_jax.reward.group import CandidateScore, GroupScores, all_failed
 from vcap_jax.reward.json_objects import head, one_object
 from vcap_jax.reward.judge_query import JudgeQuery, Pass, Verdict, schema_form

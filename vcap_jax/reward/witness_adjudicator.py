@@ -9,21 +9,22 @@ candidate.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
 from vcap_jax.data.media import TimeWindow
-from vcap_jax.reward.aggregation import component_weights, video_reward, weighted_reward
+from vcap_jax.reward.aggregation import component_weights, video_reward
 from vcap_jax.reward.config import RewardConfig
 from vcap_jax.reward.failures import Failure
 from vcap_jax.reward.family import FamilyTools
 from vcap_jax.reward.group import CandidateScore, GroupPrompt, GroupScores, all_failed, unjudgeable
-from vcap_jax.reward.judge_query import JudgeQuery, MediaViews, Verdict, verdict_form, verdict_pass
+from vcap_jax.reward.judge_query import JudgeQuery, MediaViews, Verdict, verdict_form
 from vcap_jax.reward.open_group import OpenGroup, for_each
+from vcap_jax.reward.prompts import fill_instruction
 from vcap_jax.reward.scores import Scores, full_scores, zero_scores
 from vcap_jax.reward.segments import (
-    SegmentedCaption,
+    Segment,
     choose_window,
     format_segments,
     parse_segments,
@@ -84,40 +85,35 @@ class WitnessAdjudicatorReward:
         looking = MediaViews(
             prompt.media, sample_id=prompt.sample_id, use_image=self._config.use_image, judge=self._judge
         )
-        verdicts: list[dict[str, Verdict[Scores]]]
-        if prompt.media.modality == "image":
-            verdicts, window = await self._judge_image(group, reference, looking), None
-        else:
-            verdicts, window = await self._judge_video(group, reference, looking)
+        with_window = prompt.media.modality == "video" and self._config.local_active
+        window = self._window(prompt) if with_window else None
+        verdicts = await self._verdicts(group, reference, looking, window)
+        full = full_scores()
         return GroupScores(
             sample_id=prompt.sample_id,
             step=prompt.step,
             candidates=tuple(self._candidate(passes) for passes in verdicts),
-            full_reward=self._full_reward(local=window is not None),
+            full_reward=video_reward(full, None if window is None else full, self._config.weights),
             weights=component_weights(self._config.weights, prompt.media.modality, local=window is not None),
             window=window,
         )
 
-    async def _judge_image(
-        self, group: OpenGroup, reference: str | None, looking: MediaViews
+    async def _verdicts(
+        self, group: OpenGroup, reference: str | None, looking: MediaViews, window: TimeWindow | None
     ) -> list[dict[str, Verdict[Scores]]]:
-        whole = await for_each(group.texts(), self._pass("image", reference, looking, None))
-        return [{"global": whole[caption]} for caption in (await group.whole()).captions]
-
-    async def _judge_video(
-        self, group: OpenGroup, reference: str | None, looking: MediaViews
-    ) -> tuple[list[dict[str, Verdict[Scores]]], TimeWindow | None]:
-        judged = self._pass("video_global", reference, looking, None)
-        if not self._config.local_active:
-            whole = await for_each(group.texts(), judged)
-            return [{"global": whole[caption]} for caption in (await group.whole()).captions], None
-        window = self._window(group.prompt)
+        """Of each caption, by pass."""
+        image = group.prompt.media.modality == "image"
+        judging = self._pass("image" if image else "video_global", reference, looking, None)
+        asked = for_each(group.texts(), judging)
+        if window is None:
+            whole = await asked
+            return [{"global": whole[caption]} for caption in (await group.whole()).captions]
 
         def local_text(caption: str) -> str:
-            return self._local_text(parse_segments(caption), window)
+            return self._on_window(parse_segments(caption).segments, window)
 
         whole, local = await asyncio.gather(
-            for_each(group.texts(), judged),
+            asked,
             for_each(
                 (local_text(caption) async for caption in group.texts()),
                 self._local_pass(group.prompt, reference, looking, window),
@@ -126,14 +122,14 @@ class WitnessAdjudicatorReward:
         return [
             {"global": whole[caption], "local": local[local_text(caption)]}
             for caption in (await group.whole()).captions
-        ], window
+        ]
 
     def _local_pass(
         self, prompt: GroupPrompt, reference: str | None, looking: MediaViews, window: TimeWindow
     ) -> Judging:
         if reference is not None and self._config.local.reference == "segment":
             segments = prompt.reference_segments or parse_segments(reference).segments
-            reference = format_segments(select_segments(segments, window, self._config.local.min_overlap))
+            reference = self._on_window(segments, window)
             if not reference:
                 stretch = f"{window.start:.1f}-{window.end:.1f} s"
                 detail = f"the reference of {prompt.sample_id!r} says nothing on {stretch}"
@@ -156,6 +152,9 @@ class WitnessAdjudicatorReward:
         name = name if self._config.use_reference else _WITHOUT_REFERENCE[name]
         instruction = self._instructions[name]
 
+        def fill(text: str) -> str:
+            return fill_instruction(instruction, reference=reference, candidate=text)
+
         async def judged(text: str) -> Verdict[Scores]:
             if not text.strip():
                 note = (
@@ -164,12 +163,9 @@ class WitnessAdjudicatorReward:
                 return Verdict(
                     result=zero_scores(instruction.spec.score_keys, f"{note} Not shown to the judge.")
                 )
-            shown = await looking.at(window)
-            if isinstance(shown, Failure):
-                return Verdict(result=shown, key="")
-            route = await looking.route()
-            one = verdict_pass(instruction, self._forms[name], reference=reference, shown=shown, route=route)
-            return await self._asker.ask(one, text)
+            form, template = self._forms[name], instruction.template
+            asked = await looking.pass_over(window, form, template, fill, reference)
+            return await self._asker.ask(asked, text)
 
         return judged
 
@@ -188,8 +184,8 @@ class WitnessAdjudicatorReward:
             min_seconds=local.min_seconds,
         )
 
-    def _local_text(self, caption: SegmentedCaption, window: TimeWindow) -> str:
-        return format_segments(select_segments(caption.segments, window, self._config.local.min_overlap))
+    def _on_window(self, segments: Sequence[Segment], window: TimeWindow) -> str:
+        return format_segments(select_segments(segments, window, self._config.local.min_overlap))
 
     def _candidate(self, passes: Mapping[str, Verdict[Scores]]) -> CandidateScore:
         failure: Failure | None = None
@@ -202,8 +198,9 @@ class WitnessAdjudicatorReward:
                 failure = replace(result, detail=f"{name} pass: {result.detail}")
             else:
                 scores[name] = result
+        weights = self._config.weights
         return CandidateScore(
-            reward=None if failure is not None else self._reward(scores),
+            reward=None if failure else video_reward(scores["global"], scores.get("local"), weights),
             components={
                 f"{'local/' if name == 'local' else ''}{key}": float(value)
                 for name in ("global", "local")
@@ -215,15 +212,6 @@ class WitnessAdjudicatorReward:
             verdicts=scores,
             keys={name: verdict.key for name, verdict in passes.items()},
         )
-
-    def _reward(self, scores: Mapping[str, Scores]) -> float:
-        if "local" in scores:
-            return video_reward(scores["global"], scores["local"], self._config.weights)
-        return weighted_reward(scores["global"], self._config.weights)
-
-    def _full_reward(self, *, local: bool) -> float:
-        full = full_scores()
-        return self._reward({"global": full, "local": full} if local else {"global": full})
 
 
 class HolisticJudgeReward(WitnessAdjudicatorReward):

@@ -18,7 +18,8 @@ from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.reward.client import JudgeClient
 from vcap_jax.reward.config import JudgeConfig, RewardConfig, SecondJudgeConfig
 from vcap_jax.reward.endpoint import JUDGE, Role
-from vcap_jax.reward.family import FamilyError, RewardFamily, load_family
+from vcap_jax.reward.errors import FamilyError
+from vcap_jax.reward.family import RewardFamily, load_family
 from vcap_jax.reward.questions import Question, question_lines
 from vcap_jax.reward.second_judge import SECOND
 from vcap_jax.reward.session import RewardSession
