@@ -13,13 +13,7 @@ from gpu_judge.embedded.adjudication import (
     impression,
     taken_on_trust,
 )
-from gpu_judge.embedded.comparison import (
-    Comparison,
-    Said,
-    list_differences,
-    read_comparison,
-    take_apart,
-)
+from gpu_judge.embedded.comparison import Comparison, Said, list_differences, read_comparison, take_apart
 from gpu_judge.embedded.pictures import Eyes
 from gpu_judge.embedded.prose import Prose, read_prose, text_quality
 from gpu_judge.embedded.questions import answer_questions, asks_questions

@@ -13,10 +13,9 @@ import aiohttp
 from PIL import Image, ImageDraw
 
 from gpu_judge.vllm_server.settings import Modality
-from vcap_jax.reward.chat import ContentPart
 from vcap_jax.reward.failures import Failure
 from vcap_jax.reward.http_answers import Completion, read_completion
-from vcap_jax.reward.prompts import build_messages, fill_instruction, response_format
+from vcap_jax.reward.prompts import ContentPart, build_messages, fill_instruction, response_format
 from vcap_jax.reward.scores import parse_scores
 from vcap_jax.reward.templates import InstructionName, load_instruction
 from vcap_jax.system.errors import VCapError

@@ -13,14 +13,7 @@ from statistics import fmean
 from typing import ClassVar
 
 from vcap_jax.evals.config import JUDGED, EvaluatorConfig
-from vcap_jax.evals.protocol import (
-    Captioner,
-    Captions,
-    Evaluation,
-    EvaluatorTools,
-    Item,
-    NothingToEvaluate,
-)
+from vcap_jax.evals.protocol import Captioner, Captions, Evaluation, EvaluatorTools, Item, NothingToEvaluate
 from vcap_jax.evals.scoring import Scored, scored
 from vcap_jax.evals.statistics import evaluated, mean
 from vcap_jax.reward.group import CandidateScore

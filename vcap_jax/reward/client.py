@@ -20,9 +20,17 @@ from typing import Self, TypeVar
 
 import aiohttp
 
-from vcap_jax.reward.chat import ChatMessage
 from vcap_jax.reward.config import JudgeConfig
-from vcap_jax.reward.encoded_view import EncodedView
+from vcap_jax.reward.encoded_view import (
+    IMAGE_PAD,
+    VIDEO_PAD,
+    EncodedView,
+    check_pictures,
+    check_same,
+    check_video,
+    collapsed,
+    unverifiable,
+)
 from vcap_jax.reward.endpoint import JUDGE, Endpoint, Role, authorisation
 from vcap_jax.reward.endpoints import EndpointPool, Lease
 from vcap_jax.reward.errors import JudgeUnavailable, NotReachable
@@ -30,21 +38,12 @@ from vcap_jax.reward.failures import Failure
 from vcap_jax.reward.http_answers import Completion, Usage, error_message
 from vcap_jax.reward.judge_turns import begin_turn, end_turn
 from vcap_jax.reward.media_cache import Lru, address, media_uuids
-from vcap_jax.reward.prompts import content_hash
+from vcap_jax.reward.prompts import ChatMessage, content_hash
 from vcap_jax.reward.question import AS_CONFIGURED, Answer, Drawing, Question, Reader
 from vcap_jax.reward.rate_limits import RateLimits, Refusals
 from vcap_jax.reward.readiness import look, shortest_context, wait_until_ready
 from vcap_jax.reward.statistics import JudgeStatistics, StatisticsRecorder
 from vcap_jax.reward.tries import HEADER, Try, new_identity, read_reply
-from vcap_jax.reward.visual_check import (
-    IMAGE_PAD,
-    VIDEO_PAD,
-    check_pictures,
-    check_same,
-    check_video,
-    collapsed,
-    unverifiable,
-)
 from vcap_jax.system.clock import Clock
 from vcap_jax.system.json_values import JsonObject
 

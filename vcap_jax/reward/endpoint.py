@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 import aiohttp
 
 from vcap_jax.reward.breaker import CircuitBreaker
-from vcap_jax.reward.chat import ChatMessage
 from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.reward.errors import JudgeUnavailable, NotReachable
 from vcap_jax.reward.http_answers import (
@@ -26,6 +25,7 @@ from vcap_jax.reward.http_answers import (
     short,
 )
 from vcap_jax.reward.media_cache import Lru
+from vcap_jax.reward.prompts import ChatMessage
 from vcap_jax.reward.question import newer_length, wants_newer_length
 from vcap_jax.system.api_keys import flaw_of_key
 from vcap_jax.system.clock import Clock

@@ -13,12 +13,7 @@ from vcap_jax.reward.client import JudgeClient
 from vcap_jax.reward.encoded_view import EncodedView, show, show_nothing
 from vcap_jax.reward.failures import Failure
 from vcap_jax.reward.http_answers import Usage
-from vcap_jax.reward.prompts import (
-    build_messages,
-    content_hash,
-    schema_format,
-    verdict_schema,
-)
+from vcap_jax.reward.prompts import build_messages, content_hash, schema_format, verdict_schema
 from vcap_jax.reward.question import AS_CONFIGURED, Drawing
 from vcap_jax.reward.scores import Scores, parse_scores, scores_of
 from vcap_jax.reward.store import Judgement, JudgementKey, JudgementStore

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from vcap_jax.reward.chat import ChatMessage, ContentPart, ImagePart, VideoPart
+from vcap_jax.reward.prompts import ChatMessage, ContentPart, ImagePart, VideoPart
 
 V = TypeVar("V")
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
+from typing import Literal, NotRequired, TypeAlias, TypedDict
 
 from vcap_jax.data.media import JudgeFrame, JudgeVideo, TimeWindow
-from vcap_jax.reward.chat import ChatMessage, ContentPart
 from vcap_jax.reward.templates import (
     ANALYSIS_KEY,
     GLOBAL_VIDEO_KEYS,
@@ -22,6 +22,50 @@ from vcap_jax.reward.templates import (
     InstructionSpec,
 )
 from vcap_jax.system.json_values import JsonDict, JsonObject
+
+# -- chat messages as OpenAI's API spells them, with the fields that vLLM adds ----------------------------------
+
+
+class TextPart(TypedDict):
+    """Words."""
+
+    type: Literal["text"]
+    text: str
+
+
+class MediaUrl(TypedDict):
+    """Where a picture or video is, mostly inside the address itself (``data:...``)."""
+
+    url: str
+
+
+class ImagePart(TypedDict):
+    """A picture. uuid: names its content; None in place of the address means what the server has under that name."""
+
+    type: Literal["image_url"]
+    image_url: MediaUrl | None
+    uuid: NotRequired[str]
+
+
+class VideoPart(TypedDict):
+    """A video; ``uuid`` as for a picture."""
+
+    type: Literal["video_url"]
+    video_url: MediaUrl | None
+    uuid: NotRequired[str]
+
+
+ContentPart: TypeAlias = TextPart | ImagePart | VideoPart
+
+
+class ChatMessage(TypedDict):
+    """One message of a conversation."""
+
+    role: Literal["system", "user", "assistant"]
+    content: str | Sequence[ContentPart]
+
+
+# -- captions made harmless --------------------------------------------------------------------------------------
 
 # Signs that are a "<", or fall apart into one under Unicode's compatibility forms, which some tokenizers apply first.
 _ANGLES = str.maketrans(dict.fromkeys("<\uff1c\ufe64\u226e", "\u2039"))

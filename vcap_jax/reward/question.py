@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from vcap_jax.reward.chat import ChatMessage
 from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.reward.encoded_view import EncodedView
 from vcap_jax.reward.failures import Failure
 from vcap_jax.reward.http_answers import Usage
+from vcap_jax.reward.prompts import ChatMessage
 from vcap_jax.system.json_values import JsonObject
 
 T = TypeVar("T")

@@ -1,4 +1,4 @@
-"""Captions that somebody wrote, in the forms that public scripts take."""
+"""Captions that somebody wrote, in the forms that public scripts take; pictures and videos, wherever they are."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from vcap_jax.data.manifest import Sample
-from vcap_jax.evals.benchmarks.files import read_predictions
+from vcap_jax.evals.benchmarks.files import MediaFiles, read_predictions
 from vcap_jax.evals.captioners import PredictionsCaptioner
 from vcap_jax.evals.protocol import EvaluatorError
 
@@ -69,3 +69,48 @@ def test_marks_that_json_leaves_as_they_are_divide_no_lines(tmp_path: Path) -> N
         '{"id": "a.jpg", "caption": "Two\u2028lines."}\n{"id": "b.jpg", "caption": "A\x85dog."}\n'
     )
     assert read_predictions(path) == {"a.jpg": "Two\u2028lines.", "b.jpg": "A\x85dog."}
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    for name in (
+        "images/a.jpg",
+        "elsewhere/a.jpg",
+        "other/b.PNG",
+        "deep/er/c.webp",
+        "images/v1.5.jpg",
+        "images/notes.txt",
+        "clip.mp4",
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("a.jpg", "images/a.jpg"),
+        ("a", "images/a.jpg"),
+        ("b", "other/b.PNG"),
+        ("b.PNG", "other/b.PNG"),
+        ("c.jpg", "deep/er/c.webp"),  # the table knows another ending
+        ("v1.5", "images/v1.5.jpg"),
+        ("elsewhere/a.jpg", "elsewhere/a.jpg"),  # a table may name the folder
+        ("deep/er/c", "deep/er/c.webp"),
+    ],
+)
+def test_a_picture_is_found_with_or_without_folder_and_ending(root: Path, name: str, path: str) -> None:
+    assert MediaFiles(root, "image", "images", "other", "").expected(name) == root / path
+
+
+@pytest.mark.parametrize("name", ["v1.6", "notes", "clip", "clip.mp4.jpg", "d"])
+def test_what_is_not_there_is_not_taken_for_another(root: Path, name: str) -> None:
+    files = MediaFiles(root, "image", "images", "other")
+    assert files.found(name) is None
+    assert files.expected(name) == root / "images" / name
+
+
+def test_of_several_of_one_name_the_usual_folders_go_first(root: Path) -> None:
+    assert MediaFiles(root, "image", "elsewhere", "images").found("a") == root / "elsewhere" / "a.jpg"
+    assert MediaFiles(root, "image", "nowhere").found("a") == root / "elsewhere" / "a.jpg", "then by path"

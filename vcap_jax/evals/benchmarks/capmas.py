@@ -142,20 +142,10 @@ class CapMas(Benchmark[Picture]):
             if len(texts) != len(letters):
                 raise self.folder.wrong(path, f"{len(texts)} questions and {len(letters)} answers")
             reference = self.folder.text(row, "caption", where)
-            yield Task(
-                sample=Sample(
-                    id=name,
-                    images=(self.folder.picture(files, name),),
-                    prompt=prompt,
-                    references=(reference,),
-                    origin=where,
-                ),
-                row=Picture(
-                    reference=reference,
-                    questions=texts,
-                    answers=tuple(letter.strip().upper() for letter in letters),
-                ),
-            )
+            images = (self.folder.picture(files, name),)
+            sample = Sample(id=name, images=images, prompt=prompt, references=(reference,), origin=where)
+            answers = tuple(letter.strip().upper() for letter in letters)
+            yield Task(sample=sample, row=Picture(reference=reference, questions=texts, answers=answers))
 
     def make_stages(self) -> Iterable[Stage]:
         return (

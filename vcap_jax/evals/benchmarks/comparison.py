@@ -12,13 +12,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
+from importlib import resources
 from pathlib import Path
 from typing import cast
 
+from pydantic import TypeAdapter
+
+from vcap_jax.configuration.dialect import parse_yaml
 from vcap_jax.evals.benchmarks.benchmark import Benchmark, Mode
 from vcap_jax.evals.benchmarks.lmms_eval import SUITES
 from vcap_jax.evals.benchmarks.lmms_eval import statistics as lmms_statistics
-from vcap_jax.evals.benchmarks.published import PublishedTable, published
 from vcap_jax.evals.benchmarks.results import ITEMS, REQUEST, RESULTS
 from vcap_jax.evals.benchmarks.vdc import ASPECTS
 from vcap_jax.evals.config import BENCHMARKS, EvaluatorConfig
@@ -27,14 +31,7 @@ from vcap_jax.evals.registry import load_evaluator
 from vcap_jax.evals.statistics import Cluster, Statistic, alone, paired_differences
 from vcap_jax.report.intervals import Value
 from vcap_jax.system.json_records import as_record
-from vcap_jax.system.json_values import (
-    JsonDict,
-    JsonError,
-    JsonObject,
-    as_object,
-    as_text,
-    read_json_object,
-)
+from vcap_jax.system.json_values import JsonDict, JsonError, JsonObject, as_object, as_text, read_json_object
 
 VIDEO_QA = "video-qa"
 
@@ -105,6 +102,44 @@ class Difference:
     items: int
     values: Mapping[str, Value]
     unlike: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedTable:
+    """Figures of one benchmark by one judge.
+
+    metrics: names of our statistics. rows: by model, a figure for each metric, None where none is given. judge: who
+    scored, in words. source: where it is printed. note: what to know of it, "" for nothing.
+    """
+
+    benchmark: str
+    source: str
+    judge: str
+    metrics: tuple[str, ...]
+    rows: Mapping[str, tuple[float | None, ...]]
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        for model, figures in self.rows.items():
+            if len(figures) != len(self.metrics):
+                raise ValueError(
+                    f"{self.benchmark}, {model}: {len(figures)} figures of {len(self.metrics)} metrics"
+                )
+
+    def of(self, model: str) -> dict[str, float]:
+        """A model's figures by metric. Raises KeyError."""
+        return {
+            name: figure
+            for name, figure in zip(self.metrics, self.rows[model], strict=True)
+            if figure is not None
+        }
+
+
+@cache
+def published_tables() -> tuple[PublishedTable, ...]:
+    """Figures that others have published (``published.yaml``)."""
+    text = resources.files("vcap_jax.evals.benchmarks").joinpath("published.yaml").read_text(encoding="utf-8")
+    return TypeAdapter(tuple[PublishedTable, ...]).validate_python(parse_yaml(text))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,7 +226,7 @@ def compare(results: Sequence[Result]) -> list[Comparison]:
             benchmark=name,
             results=tuple(several),
             differences=tuple(difference_of(several[0], other) for other in several[1:]),
-            tables=published(name),
+            tables=tuple(table for table in published_tables() if table.benchmark == name),
         )
         for name, several in by_benchmark.items()
     ]

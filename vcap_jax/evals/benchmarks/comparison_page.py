@@ -12,9 +12,9 @@ from vcap_jax.evals.benchmarks.comparison import (
     NEITHER,
     Comparison,
     Difference,
+    PublishedTable,
     Result,
 )
-from vcap_jax.evals.benchmarks.published import PublishedTable
 from vcap_jax.report import pages
 from vcap_jax.report.intervals import Value
 from vcap_jax.report.text_tables import text_table

@@ -77,16 +77,9 @@ class DeCapBench(Benchmark[Annotated]):
             if not facts:
                 raise self.folder.wrong(where, '"oracle_facts" is empty')
             caption = self.folder.text(row, "oracle_caption", where)
-            yield Task(
-                sample=Sample(
-                    id=name,
-                    images=(self.folder.picture(files, name),),
-                    prompt=prompt,
-                    references=(caption,),
-                    origin=where,
-                ),
-                row=Annotated(caption=caption, facts=facts),
-            )
+            images = (self.folder.picture(files, name),)
+            sample = Sample(id=name, images=images, prompt=prompt, references=(caption,), origin=where)
+            yield Task(sample=sample, row=Annotated(caption=caption, facts=facts))
 
     def make_stages(self) -> Iterable[Stage]:
         return (

@@ -30,14 +30,7 @@ from vcap_jax.evals.asking import Asker, Stage, listed, numbered
 from vcap_jax.evals.benchmarks.benchmark import Benchmark, Measured, Mode, Task
 from vcap_jax.evals.statistics import Statistic, average_of_present, harmonic, mean
 from vcap_jax.reward.failures import Failure
-from vcap_jax.system.json_values import (
-    JsonError,
-    JsonObject,
-    as_list,
-    as_number,
-    as_object,
-    as_text,
-)
+from vcap_jax.system.json_values import JsonError, JsonObject, as_list, as_number, as_object, as_text
 
 SOURCES = ("movie_animation", "movie_live_action", "vertical_video", "videvo", "youtube")
 BUCKETS: Mapping[str, tuple[int, ...]] = {"shots": (1, 2, 3), "subjects": (1, 2, 3), "events": (3, 5, 7)}

@@ -73,10 +73,8 @@ class VCapsBench(Benchmark[tuple[Asked, ...]]):
             entries = self.folder.texts(row, "qa", where)
             asked = [split_entry(entry, self.options.mode) for entry in entries]
             left_out += asked.count(None)
-            yield Task(
-                sample=Sample(id=name, video=files.expected(name), prompt=prompt, origin=where),
-                row=tuple(one for one in asked if one is not None),
-            )
+            sample = Sample(id=name, video=files.expected(name), prompt=prompt, origin=where)
+            yield Task(sample=sample, row=tuple(one for one in asked if one is not None))
         if left_out:
             self.say(f"{self.name}: {left_out} entries are no DIMENSION*QUESTION*ANSWER and are left out")
 

@@ -108,18 +108,11 @@ class Vdc(Benchmark[Aspect]):
         videos = dict.fromkeys(video for questions in asked.values() for video in questions)
         for video in videos:
             for aspect in ASPECTS:
-                questions = asked[aspect].get(video)
-                if questions:
+                if questions := asked[aspect].get(video):
                     prompt = drawn_prompt(pools[aspect], f"{self.options.seed}/{aspect}/{video}")
-                    yield Task(
-                        sample=Sample(
-                            id=f"{aspect}:{video}",
-                            video=files.expected(f"{video}.mp4"),
-                            prompt=prompt,
-                            origin=aspect,
-                        ),
-                        row=Aspect(name=aspect, questions=questions),
-                    )
+                    file = files.expected(f"{video}.mp4")
+                    sample = Sample(id=f"{aspect}:{video}", video=file, prompt=prompt, origin=aspect)
+                    yield Task(sample=sample, row=Aspect(name=aspect, questions=questions))
 
     def _questions(self, aspect: str) -> dict[str, tuple[Question, ...]]:
         path = self.folder.file(f"{aspect}.jsonl", f"post_eval/{aspect}.jsonl")

@@ -7,12 +7,19 @@ import pytest
 
 from vcap_jax.data.media import JudgeFrame, JudgeVideo, TimeWindow
 from vcap_jax.reward.client import JudgeClient
-from vcap_jax.reward.encoded_view import EncodedView, PromptedVideo, pair_times, show
+from vcap_jax.reward.encoded_view import (
+    EncodedView,
+    PromptedVideo,
+    check_video,
+    collapsed,
+    pair_times,
+    runs,
+    show,
+)
 from vcap_jax.reward.errors import MediaMismatch
 from vcap_jax.reward.prompts import build_messages, video_parts
 from vcap_jax.reward.scores import Scores, parse_scores
 from vcap_jax.reward.templates import QUALITY_KEYS
-from vcap_jax.reward.visual_check import check_video, collapsed, runs
 
 PAD, START, END = 7, 5, 6
 
