@@ -30,7 +30,7 @@ from PIL import Image
 from benchmarks.small_judge_model import write_judge
 from gpu_judge.vllm_server.processes import family, read_stat
 from vcap_jax.reward.failures import Failure
-from vcap_jax.reward.prompts import build_messages, fill_instruction, response_format
+from vcap_jax.reward.prompts import build_messages, fill_instruction, schema_format, verdict_schema
 from vcap_jax.reward.scores import parse_scores
 from vcap_jax.reward.templates import load_instruction
 from vcap_jax.world.captions import full_caption, weak_caption
@@ -177,7 +177,7 @@ def judgement(index: int, seed: int) -> dict[str, Any]:
         "messages": build_messages([{"type": "image_url", "image_url": {"url": url}}], text),
         "temperature": 0.0,
         "max_tokens": 512,
-        "response_format": response_format(instruction.spec, 60),
+        "response_format": schema_format(instruction.spec.name, verdict_schema(instruction.spec, 60)),
     }
 
 

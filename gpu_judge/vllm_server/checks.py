@@ -233,9 +233,8 @@ def check_host_memory(settings: ServeSettings, meminfo: str) -> list[str]:
     if found is None:
         return []
     available = int(found.group(1)) * 1024
-    needed = (
-        2 * settings.cache_gb * _GIB * settings.server_count
-    )  # the API process and the engine keep one each
+    # The API process and the engine keep one each.
+    needed = 2 * settings.cache_gb * _GIB * settings.server_count
     if settings.gpus is None:
         needed += settings.cpu_cache_gb * _GIB
     if needed <= available:

@@ -15,7 +15,13 @@ from PIL import Image, ImageDraw
 from gpu_judge.vllm_server.settings import Modality
 from vcap_jax.reward.failures import Failure
 from vcap_jax.reward.http_answers import Completion, read_completion
-from vcap_jax.reward.prompts import ContentPart, build_messages, fill_instruction, response_format
+from vcap_jax.reward.prompts import (
+    ContentPart,
+    build_messages,
+    fill_instruction,
+    schema_format,
+    verdict_schema,
+)
 from vcap_jax.reward.scores import parse_scores
 from vcap_jax.reward.templates import InstructionName, load_instruction
 from vcap_jax.system.errors import VCapError
@@ -175,7 +181,7 @@ async def _judge(
         ),
         "temperature": 0.0,
         "max_tokens": _ANSWER_TOKENS,
-        "response_format": response_format(instruction.spec, _ANALYSIS_CHARS),
+        "response_format": schema_format(kind, verdict_schema(instruction.spec, _ANALYSIS_CHARS)),
         "return_token_ids": True,
         **fields,
     }

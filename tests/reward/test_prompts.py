@@ -14,7 +14,8 @@ from vcap_jax.reward.prompts import (
     media_parts,
     neutralise,
     no_media_notice,
-    response_format,
+    schema_format,
+    verdict_schema,
 )
 from vcap_jax.reward.templates import DELIMITERS, SPECS, load_instruction
 
@@ -167,7 +168,7 @@ def test_without_media_the_judge_is_told_so() -> None:
 @pytest.mark.parametrize("name", list(SPECS))
 def test_schema_bounds_everything(name: str) -> None:
     spec = SPECS[name]  # type: ignore[index]
-    fmt = response_format(spec, 777)
+    fmt = schema_format(spec.name, verdict_schema(spec, 777))
     schema = fmt["json_schema"]["schema"]
     assert re.fullmatch(r"[A-Za-z0-9_-]{1,64}", fmt["json_schema"]["name"])
     assert list(schema["properties"]) == ["Analysis", *spec.score_keys] == schema["required"]

@@ -22,7 +22,6 @@ class PoolCaptioner:
 
     def captions(self, samples: Sequence[Sample], *, seed: int = 0) -> list[Captions]:
         """See ``Captioner``."""
-        del seed
         return [Captions(id=sample.id, texts=self._texts(sample.id)) for sample in samples]
 
     def _texts(self, identity: str) -> tuple[str, ...]:
@@ -42,7 +41,6 @@ class PredictionsCaptioner:
 
     def captions(self, samples: Sequence[Sample], *, seed: int = 0) -> list[Captions]:
         """See ``Captioner``. A sample that is not there, or has an empty text, is a failure."""
-        del seed
         return [self._of(sample) for sample in samples]
 
     def _of(self, sample: Sample) -> Captions:

@@ -18,7 +18,6 @@ class HeldOut:
     modality: ClassVar[None] = None
 
     def __init__(self, config: EvaluatorConfig, tools: EvaluatorTools) -> None:
-        del config
         if tools.world is None:
             if tools.own is not None:
                 raise NothingToEvaluate

@@ -40,7 +40,6 @@ class Judged:
     modality: ClassVar[None] = None
 
     def __init__(self, config: EvaluatorConfig, tools: EvaluatorTools) -> None:
-        del config
         if tools.own is None:
             if tools.world is not None:
                 raise NothingToEvaluate

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing
 from dataclasses import dataclass
-from typing import NoReturn, TypeVar
+from typing import TypeVar
 
 from vcap_jax.data.errors import StorageError
 from vcap_jax.data.judge_media import EncodedMedia
@@ -42,10 +42,6 @@ class Scored:
     unasked: str | None = None
 
 
-_Asked = tuple[Captions, "Future[GroupScores] | str", "Future[GroupScores] | None"]
-"""Captions, and what becomes of them by the reward and by another judge; a text says why nobody was asked."""
-
-
 STEP = 0
 """Of the groups: whatever a policy has learnt, its captions are compared with the same."""
 
@@ -67,16 +63,16 @@ def scored(
     Raises JudgeUnavailable where the judge is gone for too long, StorageError where the storage of a sample is, and
     Stopped if a signal has come.
     """
-    under_way: deque[_Asked] = deque()
+    under_way: deque[Callable[[], Scored]] = deque()
     pairs = zip(own.samples, captions, strict=True)
     with own.session.turn(), closing(_with_media(own, pairs)) as read:
         for number, (sample, one, media) in enumerate(read):
             place = number if places is None else places[number]
             under_way.append(_asked(own, sample, one, media, place, kept))
             if len(under_way) == _UNDER_WAY:
-                yield _scored(own, *under_way.popleft())
+                yield under_way.popleft()()
         while under_way:
-            yield _scored(own, *under_way.popleft())
+            yield under_way.popleft()()
 
 
 def _with_media(
@@ -106,9 +102,10 @@ def _asked(
     reading: Future[EncodedMedia] | None,
     place: int,
     kept: bool,
-) -> _Asked:
+) -> Callable[[], Scored]:
+    """Asks about a sample; what it gives waits for the answers."""
     if reading is None:
-        return captions, str(captions.failure), None
+        return lambda: Scored(captions=captions, unasked=str(captions.failure))
     reference: str | None = None
     references: tuple[str, ...] = ()
     segments: tuple[Segment, ...] = ()
@@ -120,7 +117,8 @@ def _asked(
     except StorageError:
         raise  # of the sample nothing is known
     except (VCapError, KeyError) as error:
-        return captions, str(error.args[0] if isinstance(error, KeyError) else error), None
+        why = str(error.args[0] if isinstance(error, KeyError) else error)
+        return lambda: Scored(captions=captions, unasked=why)
     group = GroupForReward(
         sample_id=sample.id,
         step=STEP,
@@ -131,31 +129,20 @@ def _asked(
         references=references,
         reference_segments=segments,
     )
-    other = None if own.other is None else own.other.submit(group, trained_on=False)
-    return captions, own.session.submit(group, trained_on=kept), other
+    judges = [session for session in (own.session, own.other) if session is not None]
+    asked = [judge.submit(group, trained_on=kept and judge is own.session) for judge in judges]
 
+    def finished() -> Scored:
+        scores = [_result(own, future, judge) for future, judge in zip(asked, judges, strict=True)]
+        return Scored(captions=captions, scores=scores[0], other=scores[1] if own.other else None)
 
-def _scored(
-    own: OwnData,
-    captions: Captions,
-    scores: Future[GroupScores] | str,
-    other: Future[GroupScores] | None,
-) -> Scored:
-    if isinstance(scores, str):
-        return Scored(captions=captions, unasked=scores)
-    given = _result(own, scores, own.session)
-    theirs = None if other is None or own.other is None else _result(own, other, own.other)
-    return Scored(captions=captions, scores=given, other=theirs)
+    return finished
 
 
 def _result(own: OwnData, future: Future[T], session: RewardSession) -> T:
     while not wait([future], timeout=_LOOK_EVERY_S).done:
         if own.stop():
-            _give_up(session)
+            # Its answers are in the store, so what has been asked is not asked again.
+            gone = session.unreachable
+            raise Stopped("stopped in an evaluation" + ("" if gone is None else f" while {gone}"))
     return future.result()
-
-
-def _give_up(session: RewardSession) -> NoReturn:
-    # Its answers are in the store, so what has been asked is not asked again.
-    gone = session.unreachable
-    raise Stopped("stopped in an evaluation" + ("" if gone is None else f" while {gone}"))

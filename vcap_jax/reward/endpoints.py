@@ -96,8 +96,13 @@ class EndpointPool:
         """Seconds that all questions together have waited for an endpoint to come back."""
 
     @property
-    def names(self) -> str:
-        return ", ".join(self._addresses)
+    def whom(self) -> str:
+        """The judge in words, with its addresses."""
+        return f"{self.role.who} at {', '.join(self._addresses)}"
+
+    def waiting(self, limit_s: float, setting: str, *, since: float | None = None) -> Waiting:
+        """A wait for the judge, which is told. setting: the configuration's name of the limit."""
+        return Waiting(self.whom, self.say, limit_s=limit_s, setting=setting, since=since, now=self.clock.now)
 
     def keeps_media(self, endpoint: Endpoint) -> bool:
         """Whether the endpoint takes a medium's uuid in its place."""
@@ -264,13 +269,13 @@ class EndpointPool:
         """That an outage of all endpoints goes on, in words."""
         if self._since() is None:
             return None
-        return f"{self.role.who} at {self.names} does not answer ({self._seen()})"
+        return f"{self.whom} does not answer ({self._seen()})"
 
     async def _wait_for_change(self) -> None:
         left = self._left()
         if left <= 0:
             raise JudgeOutage(
-                f"{self.role.who} at {self.names} did not answer for {self._config.outage_timeout_s:g} s "
+                f"{self.whom} did not answer for {self._config.outage_timeout_s:g} s "
                 f"({self._outage_setting}); last seen: {self._seen()}"
             )
         self._waiting += 1
@@ -369,17 +374,10 @@ class EndpointPool:
         """Tells of the outage that began then, until it ends."""
         limit_s = self._config.outage_timeout_s
         self.say(
-            f"{self.role.who} at {self.names} does not answer ({self._seen()}): waiting for it, at most {limit_s:g} s "
+            f"{self.whom} does not answer ({self._seen()}): waiting for it, at most {limit_s:g} s "
             f"({self._outage_setting})"
         )
-        waiting = Waiting(
-            f"{self.role.who} at {self.names}",
-            self.say,
-            limit_s=limit_s,
-            setting=self._outage_setting,
-            since=since,
-            now=self.clock.now,
-        )
+        waiting = self.waiting(limit_s, self._outage_setting, since=since)
         while self._since() == since and self._left() > 0:
             waiting.tell(self._seen())
             await self.clock.sleep(waiting.until_next_s)

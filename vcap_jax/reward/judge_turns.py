@@ -10,7 +10,7 @@ import asyncio
 from vcap_jax.reward.endpoint import Endpoint
 from vcap_jax.reward.endpoints import EndpointPool
 from vcap_jax.reward.errors import NotReachable
-from vcap_jax.system.waiting import Waiting, telling
+from vcap_jax.system.waiting import telling
 
 
 async def begin_turn(pool: EndpointPool, limit_s: float) -> None:
@@ -27,7 +27,9 @@ async def begin_turn(pool: EndpointPool, limit_s: float) -> None:
             return str(error)
         return None
 
-    async with telling(_waiting(pool, limit_s), lambda: "it wakes up", pool.clock):
+    async with telling(
+        pool.waiting(limit_s, f"{pool.role.settings}.deadline_s"), lambda: "it wakes up", pool.clock
+    ):
         found = await asyncio.gather(*map(woken, pool.endpoints))
     pool.turn.set()
     for endpoint, wrong in zip(pool.endpoints, found, strict=True):
@@ -46,18 +48,10 @@ async def end_turn(pool: EndpointPool, limit_s: float) -> None:
     that keeps its memory.
     """
     pool.turn.clear()
-    async with telling(_waiting(pool, limit_s), lambda: "it falls asleep", pool.clock):
+    async with telling(
+        pool.waiting(limit_s, f"{pool.role.settings}.deadline_s"), lambda: "it falls asleep", pool.clock
+    ):
         ended = await asyncio.gather(*(e.end_turn() for e in pool.endpoints), return_exceptions=True)
     for outcome in ended:
         if isinstance(outcome, BaseException) and not isinstance(outcome, NotReachable):
             raise outcome
-
-
-def _waiting(pool: EndpointPool, limit_s: float) -> Waiting:
-    return Waiting(
-        f"{pool.role.who} at {pool.names}",
-        pool.say,
-        limit_s=limit_s,
-        setting=f"{pool.role.settings}.deadline_s",
-        now=pool.clock.now,
-    )

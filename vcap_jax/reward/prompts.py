@@ -119,12 +119,9 @@ def neutralise(caption: str) -> str:
     while (plain := _JOINER.sub("", text)) != text:
         text = plain
     text = _SURROGATE.sub("\ufffd", text).translate(_ANGLES).translate(_FOLDED_BRACKETS)
-    text = _PLACEHOLDER.sub("(", _DELIMITER_NAME.sub(" ", _BRACKET_MARKERS.sub(_rounded, text)))
+    text = _BRACKET_MARKERS.sub(lambda found: "(" if found.group() == "[" else ")", text)
+    text = _PLACEHOLDER.sub("(", _DELIMITER_NAME.sub(" ", text))
     return _VERDICT_KEY.sub(r"'\1'\2", text)
-
-
-def _rounded(match: re.Match[str]) -> str:
-    return "(" if match.group() == "[" else ")"
 
 
 def delimited(caption: str, delimiter: str) -> str:
@@ -233,11 +230,6 @@ def object_schema(properties: JsonObject) -> JsonObject:
         "required": list(properties),
         "additionalProperties": False,
     }
-
-
-def response_format(spec: InstructionSpec, max_analysis_chars: int) -> JsonObject:
-    """The ``response_format`` field that holds a server to :func:`verdict_schema`."""
-    return schema_format(spec.name, verdict_schema(spec, max_analysis_chars))
 
 
 def schema_format(name: str, schema: JsonObject) -> JsonObject:

@@ -7,7 +7,7 @@ import asyncio
 from vcap_jax.reward.endpoint import Endpoint
 from vcap_jax.reward.endpoints import EndpointPool
 from vcap_jax.reward.errors import JudgeUnavailable
-from vcap_jax.system.waiting import Waiting, telling
+from vcap_jax.system.waiting import telling
 
 _POLL_S = 0.5
 
@@ -20,9 +20,6 @@ async def wait_until_ready(pool: EndpointPool, timeout_s: float) -> str:
     role, clock = pool.role, pool.clock
     setting = f"{role.settings}.ready_timeout_s"
     absent = dict.fromkeys(pool.endpoints, "no answer yet")
-    waiting = Waiting(
-        f"{role.who} at {pool.names}", pool.say, limit_s=timeout_s, setting=setting, now=clock.now
-    )
     give_up = clock.now() + timeout_s
 
     async def ready(endpoint: Endpoint) -> None:
@@ -39,7 +36,7 @@ async def wait_until_ready(pool: EndpointPool, timeout_s: float) -> str:
 
     looks = [asyncio.create_task(ready(endpoint)) for endpoint in pool.endpoints]
     try:
-        async with telling(waiting, lambda: pool.summary(absent), clock):
+        async with telling(pool.waiting(timeout_s, setting), lambda: pool.summary(absent), clock):
             await asyncio.gather(*looks)
     finally:
         for one in looks:

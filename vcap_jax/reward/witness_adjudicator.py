@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TypeAlias
 
 from vcap_jax.data.media import TimeWindow
@@ -133,12 +134,7 @@ class WitnessAdjudicatorReward:
             if not reference:
                 stretch = f"{window.start:.1f}-{window.end:.1f} s"
                 detail = f"the reference of {prompt.sample_id!r} says nothing on {stretch}"
-                failure = Failure(reason="no_reference_segment", detail=detail)
-
-                async def nothing_to_compare(text: str) -> Verdict[Scores]:
-                    return Verdict(result=failure, key="")
-
-                return nothing_to_compare
+                return partial(self._asker.ask, Failure(reason="no_reference_segment", detail=detail))
         return self._pass("video_segment", reference, looking, window)
 
     def _pass(

@@ -36,7 +36,7 @@ def test_the_forms_of_public_scripts_are_understood(text: str, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"a": 1}', "of 'a' there is no caption"),
+        ('{"a": 1}', r"entry 1 \(a\) has no caption"),
         ('[{"caption": "x"}]', "entry 1 names no sample"),
         ('[{"id": "x"}]', r"entry 1 \(x\) has no caption"),
         ('[{"id": "x", "caption": ""}]', "or an empty one: .* or say with failure why"),

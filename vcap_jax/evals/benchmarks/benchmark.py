@@ -196,7 +196,6 @@ class Benchmark(ABC, Generic[R]):
 
     async def caption_of(self, captions: Captions, asker: Asker) -> str | Failure:
         """The text that is measured: the first caption."""
-        del asker
         return captions.texts[0]
 
     def template(self, stage: str, *placeholders: str, plain: bool = False) -> PromptTemplate:
@@ -254,7 +253,13 @@ class Benchmark(ABC, Generic[R]):
 
     def pictures(self, sample: Sample) -> Callable[[], JudgeMedia]:
         """Reads what the judge is shown of a sample's images."""
-        return lambda: _encoded(sample)
+
+        def read() -> EncodedMedia:
+            settings = JudgeMediaSettings()
+            pictures = tuple(encode_picture(decode_image(path), settings) for path in sample.images)
+            return EncodedMedia(modality="image", duration=0.0, pictures=pictures)
+
+        return read
 
     def _about(self, models: Mapping[RoleName, str]) -> JsonObject:
         asked: dict[str, JsonValue] = {
@@ -345,9 +350,3 @@ def _endpoint(
         media_uuid="auto",
         video_input="auto",
     )
-
-
-def _encoded(sample: Sample) -> EncodedMedia:
-    settings = JudgeMediaSettings()
-    pictures = tuple(encode_picture(decode_image(path), settings) for path in sample.images)
-    return EncodedMedia(modality="image", duration=0.0, pictures=pictures)

@@ -98,7 +98,6 @@ class DeCapBench(Benchmark[Annotated]):
 
     @classmethod
     def statistics(cls, mode: Mode) -> Mapping[str, Statistic]:
-        del mode
         precision, recall = mean("precision", scale=100), mean("recall", scale=100)
         return {
             "precision": precision,

@@ -174,11 +174,7 @@ def _predictions(path: Path) -> dict[str, str]:
             if line.strip()
         ]
     if isinstance(value, dict) and not (_named(value) and _caption(value) is not None):
-        found = {name: _caption({"caption": one}) for name, one in value.items()}
-        wrong = next((name for name, caption in found.items() if caption is None), None)
-        if wrong is not None:
-            raise EvaluatorError(f"{path}: of {wrong!r} there is no caption, a text that is not empty")
-        return {name: caption for name, caption in found.items() if caption is not None}
+        value = [{"id": name, "caption": caption} for name, caption in value.items()]
     rows = value if isinstance(value, list) else [value]
     captions: dict[str, str] = {}
     for number, row in enumerate(rows, 1):

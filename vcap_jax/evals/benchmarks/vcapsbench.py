@@ -83,7 +83,6 @@ class VCapsBench(Benchmark[tuple[Asked, ...]]):
 
     @classmethod
     def statistics(cls, mode: Mode) -> Mapping[str, Statistic]:
-        del mode
         return {
             "ar": ratio("right", "questions", scale=100),
             "ir": ratio("wrong", "answered", scale=100),
