@@ -30,24 +30,14 @@ class SettingsError(VCapError, ValueError):
 class ServeSettings:
     """One judge: a checkpoint on one or more GPUs, as independent servers.
 
-    model: folder of a Qwen3-VL checkpoint. model_name: what clients call it; None takes the folder's name.
-    modality: what is judged; it decides context length, media limits, pixel budgets and cache size.
-    gpus: numbers as nvidia-smi counts them; None serves on the CPU (a trial with a small model).
-    tensor_parallel_size: neighbouring GPUs that share one server; 1 gives every GPU a server of its own.
-    host, port: the first server's; the others follow on the next ports. Port 0 takes free ones.
-    api_key_env: NAME of the environment variable with the key that clients must bring.
-    quantization, dtype, extra: given to vLLM as they are.
-    max_model_len: tokens of prompt and answer; None takes what the modality needs (:meth:`context_tokens`).
-    image_pixels: an image is brought down to this many. images_per_prompt: pictures of one request at most; frames of
-        a video that are sent as pictures are not counted among them.
-    video_frames, frame_tokens: a video's budget is that many frames of that many visual tokens, all together.
-    media_cache_gb: GiB of preprocessed media kept per process (each server has two); None goes by the modality.
-    max_queued: requests in flight per server, beyond which it answers 503.
-    gpu_memory_utilization: share of each GPU that a server takes. cpu_cache_gb: GiB of keys and values without a GPU.
-    sleep_mode: a server sleeps once it has judged, until a client wakes it up (``POST /wake_up``), and leaves the GPU
-        to others meanwhile; on loopback only. On the CPU, where vLLM has no such mode, it keeps its memory.
-    drain_s: seconds that requests in flight get to finish after SIGTERM.
-    vllm: its executable; None looks on PATH and beside this Python.
+    The options of ``serve.py`` (``options``) say what each setting is. Beyond that:
+
+    model_name: None takes the folder's name. modality: decides context length, media limits, pixel budgets and cache
+    size. gpus: None serves on the CPU (a trial with a small model). port: the first server's; the others follow.
+    max_model_len: None takes what the modality needs (:meth:`context_tokens`). images_per_prompt: frames of a video
+    that are sent as pictures are not counted. video_frames, frame_tokens: a video's budget is that many frames of that
+    many visual tokens, all together. sleep_mode: a server that sleeps leaves the GPU to others; on the CPU, where vLLM
+    has no such mode, it keeps its memory.
     """
 
     model: Path

@@ -12,7 +12,7 @@ from vcap_jax.reward.client import JudgeClient
 from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.reward.errors import JudgeOutage, JudgeUnavailable
 from vcap_jax.reward.failures import Failure
-from vcap_jax.reward.question import Answer
+from vcap_jax.reward.question import Verdict
 from vcap_jax.reward.scores import Scores, parse_scores
 from vcap_jax.reward.statistics import JudgeStatistics
 from vcap_jax.reward.templates import QUALITY_KEYS
@@ -26,7 +26,7 @@ def read(text: str | None, finish_reason: str | None) -> Scores | Failure:
 
 class Outcome:
     def __init__(
-        self, answers: list[Answer[Scores]], statistics: JudgeStatistics, clock: FakeClock, began: float
+        self, answers: list[Verdict[Scores]], statistics: JudgeStatistics, clock: FakeClock, began: float
     ) -> None:
         self.answers, self.statistics, self.waits = answers, statistics, clock.slept
         self.took = clock.now() - began

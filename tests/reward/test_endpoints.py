@@ -13,7 +13,7 @@ from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.reward.endpoints import preference
 from vcap_jax.reward.errors import JudgeOutage, JudgeUnavailable
 from vcap_jax.reward.failures import Failure
-from vcap_jax.reward.question import Answer
+from vcap_jax.reward.question import Verdict
 from vcap_jax.reward.scores import Scores, parse_scores
 from vcap_jax.reward.templates import QUALITY_KEYS
 
@@ -44,11 +44,11 @@ class Asked:
     ):
         self.said: list[str] = []
 
-        async def run() -> list[Answer[Scores]]:
+        async def run() -> list[Verdict[Scores]]:
             async with JudgeClient(config, say=self.said.append, clock=clock) as client:
                 done = 0
 
-                async def one(route: str, number: int) -> Answer[Scores]:
+                async def one(route: str, number: int) -> Verdict[Scores]:
                     nonlocal done
                     answer = await client.ask(message(f"{route} {number}"), read, route=route)
                     done += 1

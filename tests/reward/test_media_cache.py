@@ -13,7 +13,7 @@ from vcap_jax.reward.errors import MediaMismatch
 from vcap_jax.reward.failures import Failure
 from vcap_jax.reward.media_cache import Lru, address, media_uuids
 from vcap_jax.reward.prompts import build_messages, media_parts
-from vcap_jax.reward.question import Answer
+from vcap_jax.reward.question import Verdict
 from vcap_jax.reward.scores import Scores, parse_scores
 from vcap_jax.reward.statistics import JudgeStatistics
 from vcap_jax.reward.templates import QUALITY_KEYS
@@ -52,8 +52,8 @@ class Cache:
         return self.replies.verdict()
 
 
-def ask_in_turn(config: JudgeConfig, questions: list[Any]) -> tuple[list[Answer[Scores]], JudgeStatistics]:
-    async def run() -> tuple[list[Answer[Scores]], JudgeStatistics]:
+def ask_in_turn(config: JudgeConfig, questions: list[Any]) -> tuple[list[Verdict[Scores]], JudgeStatistics]:
+    async def run() -> tuple[list[Verdict[Scores]], JudgeStatistics]:
         async with JudgeClient(config) as client:
             answers = []
             for each in questions:
@@ -230,8 +230,8 @@ def test_a_prompt_with_fewer_pictures_than_sent_ends_the_run(judge: Any, setting
     reply.prompt_token_ids = [1, 5, 7, 7, 7, 6, 2]
     judge.answer = lambda body, n: reply
 
-    def ask(pictures: int) -> Answer[Scores]:
-        async def run() -> Answer[Scores]:
+    def ask(pictures: int) -> Verdict[Scores]:
+        async def run() -> Verdict[Scores]:
             async with JudgeClient(settings()) as client:
                 return await client.ask(question("a"), read, shown=shown(pictures))
 

@@ -13,7 +13,7 @@ from vcap_jax.reward.client import JudgeClient
 from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.reward.errors import JudgeOutage
 from vcap_jax.reward.failures import Failure
-from vcap_jax.reward.question import Answer
+from vcap_jax.reward.question import Verdict
 from vcap_jax.reward.scores import Scores, parse_scores
 from vcap_jax.reward.templates import QUALITY_KEYS
 
@@ -26,7 +26,7 @@ class Asked:
     def __init__(self, config: JudgeConfig, clock: FakeClock, *texts: str) -> None:
         self.said: list[str] = []
 
-        async def run() -> list[Answer[Scores]]:
+        async def run() -> list[Verdict[Scores]]:
             async with JudgeClient(config, rng=random.Random(0), clock=clock, say=self.said.append) as client:
                 return list(await asyncio.gather(*(client.ask(question(text), read) for text in texts)))
 

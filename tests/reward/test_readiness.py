@@ -13,7 +13,7 @@ from tests.patience import GUARD_S
 from vcap_jax.reward.client import JudgeClient
 from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.reward.errors import JudgeUnavailable
-from vcap_jax.reward.question import Answer
+from vcap_jax.reward.question import Verdict
 
 
 def ready(
@@ -201,7 +201,7 @@ def test_the_name_of_the_longest_length_is_found_out_before_there_is_work(
     judge.answer = answer
     judge.greets = lambda body: answer(body, 0)
 
-    async def run() -> list[Answer[str]]:
+    async def run() -> list[Verdict[str]]:
         async with JudgeClient(settings(max_tokens=77)) as client:
             await client.wait_until_ready(GUARD_S)
             asked = [{"role": "user", "content": [{"type": "text", "text": "judge this"}]}]

@@ -22,9 +22,10 @@ from vcap_jax.reward.config import ClaimDifferencesConfig, RewardConfig
 from vcap_jax.reward.failures import Failure
 from vcap_jax.reward.family import FamilyTools
 from vcap_jax.reward.group import CandidateScore
-from vcap_jax.reward.judge_query import Form, Verdict
+from vcap_jax.reward.judge_query import Form
 from vcap_jax.reward.one_question import AS_ASKED, OneQuestionReward, load_question, masked, record_form
 from vcap_jax.reward.prompts import object_schema
+from vcap_jax.reward.question import Verdict
 from vcap_jax.reward.templates import DIFFERENCES_KEY
 
 Error = Literal["none", "omission", "invention"]

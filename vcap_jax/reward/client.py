@@ -39,7 +39,7 @@ from vcap_jax.reward.http_answers import Completion, Usage, error_message
 from vcap_jax.reward.judge_turns import begin_turn, end_turn
 from vcap_jax.reward.media_cache import Lru, address, media_uuids
 from vcap_jax.reward.prompts import ChatMessage, content_hash
-from vcap_jax.reward.question import AS_CONFIGURED, Answer, Drawing, Question, Reader
+from vcap_jax.reward.question import AS_CONFIGURED, Drawing, Question, Reader, Verdict
 from vcap_jax.reward.rate_limits import RateLimits, Refusals
 from vcap_jax.reward.readiness import look, shortest_context, wait_until_ready
 from vcap_jax.reward.statistics import JudgeStatistics, StatisticsRecorder
@@ -173,7 +173,7 @@ class JudgeClient:
         route: str | None = None,
         prefix: str | None = None,
         drawing: Drawing = AS_CONFIGURED,
-    ) -> Answer[T]:
+    ) -> Verdict[T]:
         """Put one question and read its answer.
 
         messages: OpenAI chat messages.
@@ -200,7 +200,7 @@ class JudgeClient:
         finally:
             self._pool.asking -= 1
 
-    async def _ask(self, question: Question, read: Reader[T]) -> Answer[T]:
+    async def _ask(self, question: Question, read: Reader[T]) -> Verdict[T]:
         """``ask``, try after try."""
         config, order = self._config, self._pool.order(question.route)
         seconds, temperature, attempt, usage = 0.0, question.temperature(config), 0, Usage()
@@ -219,7 +219,7 @@ class JudgeClient:
                 result = read(tried.completion.text, tried.completion.finish_reason)
                 if not isinstance(result, Failure):
                     self.recorder.judgement(endpoint.base, None)
-                    return Answer(result=result, seconds=seconds, tries=attempt, usage=usage)
+                    return Verdict(result=result, seconds=seconds, tries=attempt, usage=usage)
                 failure = result
                 temperature = max(config.retry_temperature, question.drawing.temperature or 0.0)
             else:
@@ -241,7 +241,7 @@ class JudgeClient:
                 if tried.limited and not too_long:
                     await refusals.give_up(endpoint, failure)
                 self.recorder.judgement(endpoint.base, failure)
-                return Answer(result=failure, seconds=seconds, tries=attempt, usage=usage)
+                return Verdict(result=failure, seconds=seconds, tries=attempt, usage=usage)
             self.recorder.retry(endpoint.base)
             await self._clock.sleep(self._wait(max(1, len(spent) + refusals.count), tried.retry_after))
 

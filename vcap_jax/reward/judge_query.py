@@ -5,37 +5,21 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from vcap_jax.data.media import JudgeMedia, TimeWindow
 from vcap_jax.reward.client import JudgeClient
 from vcap_jax.reward.encoded_view import EncodedView, show, show_nothing
 from vcap_jax.reward.failures import Failure
-from vcap_jax.reward.http_answers import Usage
 from vcap_jax.reward.prompts import build_messages, content_hash, schema_format, verdict_schema
-from vcap_jax.reward.question import AS_CONFIGURED, Drawing
+from vcap_jax.reward.question import AS_CONFIGURED, Drawing, Verdict
 from vcap_jax.reward.scores import Scores, parse_scores, scores_of
 from vcap_jax.reward.store import Judgement, JudgementKey, JudgementStore
 from vcap_jax.reward.templates import Instruction
 from vcap_jax.system.json_values import JsonObject
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Verdict(Generic[T]):
-    """What came of one text.
-
-    key: of the answer in the store; None for a text that nobody was asked about, "" for one that failed or was not
-    stored. tries, usage: HTTP requests that the answer took and tokens of the last one, also of an answer that the
-    store knew.
-    """
-
-    result: T | Failure
-    key: str | None = None
-    tries: int = 0
-    usage: Usage = field(default_factory=Usage)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,7 +158,7 @@ class JudgeQuery:
             if (known := _kept(form, self._store, key)) is not None:
                 self._judge.recorder.store_hits(1)
                 return known
-        answer = await self._judge.ask(
+        verdict = await self._judge.ask(
             build_messages(() if asked.shown is None else asked.shown.parts, prompt),
             form.read,
             response_format=form.response_format,
@@ -183,21 +167,18 @@ class JudgeQuery:
             prefix=asked.prefix,
             drawing=asked.drawing,
         )
-        verdict = Verdict(result=answer.result, key="", tries=answer.tries, usage=answer.usage)
-        if isinstance(answer.result, Failure):
-            return verdict
-        if key is not None and self._store is not None:
+        if key is not None and self._store is not None and not isinstance(verdict.result, Failure):
             judgement = Judgement(
-                answer=form.pack(answer.result),
-                usage=answer.usage,
-                seconds=answer.seconds,
-                tries=answer.tries,
+                answer=form.pack(verdict.result),
+                usage=verdict.usage,
+                seconds=verdict.seconds,
+                tries=verdict.tries,
             )
             await asyncio.wrap_future(self._store.put(key, judgement))
             # Another group may have asked the same meanwhile. The store keeps the first answer, so it is everybody's:
             # what is computed anew from the store is what was earned.
             return _kept(form, self._store, key) or replace(verdict, key=key.digest)
-        return verdict
+        return replace(verdict, key="")
 
 
 def _kept(form: Form[T], store: JudgementStore, key: JudgementKey) -> Verdict[T] | None:
@@ -205,7 +186,13 @@ def _kept(form: Form[T], store: JudgementStore, key: JudgementKey) -> Verdict[T]
     stored = store.find(key)
     if stored is None:
         return None
-    return Verdict(result=form.unpack(stored.answer), key=key.digest, tries=stored.tries, usage=stored.usage)
+    return Verdict(
+        result=form.unpack(stored.answer),
+        seconds=stored.seconds,
+        tries=stored.tries,
+        usage=stored.usage,
+        key=key.digest,
+    )
 
 
 def _key(asked: Pass[T], model: str, temperature: float, text: str, prompt: str) -> JudgementKey:

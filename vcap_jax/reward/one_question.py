@@ -21,9 +21,10 @@ from vcap_jax.reward.failures import Failure, FailureReason
 from vcap_jax.reward.family import FamilyTools
 from vcap_jax.reward.group import CandidateScore, GroupScores, all_failed, unjudgeable
 from vcap_jax.reward.json_objects import head, one_object
-from vcap_jax.reward.judge_query import Form, JudgeQuery, MediaViews, Verdict, schema_form
+from vcap_jax.reward.judge_query import Form, JudgeQuery, MediaViews, schema_form
 from vcap_jax.reward.open_group import OpenGroup, for_each
 from vcap_jax.reward.prompts import delimited
+from vcap_jax.reward.question import Verdict
 from vcap_jax.reward.templates import GENERATED_CAPTION, REFERENCE_CAPTION, load_template
 from vcap_jax.system.json_records import adapter_of, as_record, record_values
 from vcap_jax.system.json_values import JsonObject

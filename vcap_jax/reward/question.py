@@ -22,20 +22,21 @@ Reader = Callable[[str | None, str | None], T | Failure]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer(Generic[T]):
-    """The end of one question.
+class Verdict(Generic[T]):
+    """The end of one question: what came of a text.
 
-    result: what the reader made of the answer, or the last failure.
-    seconds: time spent inside HTTP requests, all tries together; waits between them and for a place not
-        counted.
-    tries: HTTP requests sent; those repeated with media that the server had lost are not counted.
-    usage: tokens of the last answer.
+    result: what the reader made of the answer, or the last failure. seconds: spent inside HTTP requests, all tries
+    together, without the waits between them and for a place. tries: HTTP requests sent; those repeated with media that
+    the server had lost are not counted. usage: tokens of the last answer. All three also of an answer that the store
+    knew. key: of the answer in the store; None for a text that nobody was asked about, "" for one that failed or was
+    not stored.
     """
 
     result: T | Failure
-    seconds: float
-    tries: int
+    seconds: float = 0.0
+    tries: int = 0
     usage: Usage = field(default_factory=Usage)
+    key: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,17 +1,14 @@
 """The judge's verdict: three integers from 0 to 10 and an analysis, read from what a model really writes.
 
-Accepted around the one JSON object: code fences, prose before and after, a ``<think>`` block, a comma after
-the last entry, raw line breaks inside the analysis, any order of the keys. Everything else is refused, and
-refused means a :class:`Failure`, never a number:
+What may stand around the one JSON object, and which answers are refused as a whole: ``json_objects``. Its keys may have
+any order. Everything else is refused, and refused means a :class:`Failure`, never a number:
 
-* an answer the server reports as cut off, filtered or aborted, and one that stops inside its object;
-* no object with a score key, or more than one: a second object may be a draft, an echo of the output format
-  or a quotation of the candidate, and nothing tells which is meant;
-* an object that does not parse anywhere in the answer, even beside a good one: it may be a verdict whose
-  unescaped quotation of the candidate holds the good one;
+* no object with a score key, or more than one: a second object may be a draft, an echo of the output format or a
+  quotation of the candidate, and nothing tells which is meant;
+* an object that does not parse anywhere in the answer, even beside a good one: it may be a verdict whose unescaped
+  quotation of the candidate holds the good one;
 * missing, repeated, misspelt or additional keys, an analysis that is not a string;
-* a score that is not written as a JSON integer from 0 to 10: ``8.0``, ``"8"``, ``true``, ``null``, ``8/10``,
-  ``11``.
+* a score that is not a JSON integer from 0 to 10: ``8.0``, ``"8"``, ``true``, ``null``, ``8/10``, ``11``.
 """
 
 from __future__ import annotations

@@ -18,9 +18,10 @@ from vcap_jax.reward.failures import Failure
 from vcap_jax.reward.family import FamilyTools
 from vcap_jax.reward.group import CandidateScore, GroupScores, all_failed
 from vcap_jax.reward.json_objects import head, one_object
-from vcap_jax.reward.judge_query import JudgeQuery, Pass, Verdict, schema_form
+from vcap_jax.reward.judge_query import JudgeQuery, Pass, schema_form
 from vcap_jax.reward.open_group import OpenGroup, for_each
 from vcap_jax.reward.prompts import content_hash, delimited, object_schema
+from vcap_jax.reward.question import Verdict
 from vcap_jax.reward.questions import UNKNOWN, Question, read_questions
 from vcap_jax.reward.templates import load_template
 from vcap_jax.system.json_values import JsonDict, JsonObject, as_text

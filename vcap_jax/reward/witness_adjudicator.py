@@ -20,9 +20,10 @@ from vcap_jax.reward.config import RewardConfig
 from vcap_jax.reward.failures import Failure
 from vcap_jax.reward.family import FamilyTools
 from vcap_jax.reward.group import CandidateScore, GroupPrompt, GroupScores, all_failed, unjudgeable
-from vcap_jax.reward.judge_query import JudgeQuery, MediaViews, Verdict, verdict_form
+from vcap_jax.reward.judge_query import JudgeQuery, MediaViews, verdict_form
 from vcap_jax.reward.open_group import OpenGroup, for_each
 from vcap_jax.reward.prompts import fill_instruction
+from vcap_jax.reward.question import Verdict
 from vcap_jax.reward.scores import Scores, full_scores, zero_scores
 from vcap_jax.reward.segments import (
     Segment,
