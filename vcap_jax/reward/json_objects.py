@@ -113,26 +113,24 @@ def _objects(text: str) -> list[_Pairs] | Failure:
         if not _OBJECT_BEGINS.match(text, brace):  # {}, or a brace in prose
             position = brace + 1
             continue
-        decoded = _decode(text, brace)
-        if decoded is None:
-            if _object_end(text, brace) is None:
-                detail = f"the answer stops inside its JSON object: {tail(text)}"
-                return Failure(reason="cut_off", detail=detail)
+        end = _object_end(text, brace)
+        if end is None:
+            return Failure(reason="cut_off", detail=f"the answer stops inside its JSON object: {tail(text)}")
+        value = _decoded(text[brace:end])
+        if value is None:
             return Failure(reason="broken_json", detail=f"the answer has a broken JSON object: {head(text)}")
-        value, position = decoded
         found.append(value)
+        position = end
     return found
 
 
-def _decode(text: str, start: int) -> tuple[_Pairs, int] | None:
-    end = _object_end(text, start)
-    if end is None:
-        return None
+def _decoded(written: str) -> _Pairs | None:
     # By itself: an error of the decoder counts the lines before it, from the beginning of what it was given.
-    written = text[start:end]
-    for candidate in (written, _without_trailing_commas(written)):
+    plain = _STRING_OR_TRAILING_COMMA.sub(lambda match: match.group(1) or "", written)
+    for candidate in (written, plain):
         try:
-            return _DECODER.decode(candidate), end
+            pairs: _Pairs = _DECODER.decode(candidate)
+            return pairs
         except (ValueError, RecursionError):
             pass
     return None
@@ -155,10 +153,6 @@ def _object_end(text: str, start: int) -> int | None:
             if depth == 0:
                 return token.end()
     return None
-
-
-def _without_trailing_commas(text: str) -> str:
-    return _STRING_OR_TRAILING_COMMA.sub(lambda match: match.group(1) or "", text)
 
 
 def head(text: str) -> str:

@@ -87,26 +87,24 @@ def _candidate(verdict: Verdict[Answers], questions: Sequence[Question]) -> Cand
     if isinstance(verdict.result, Failure):
         return CandidateScore(reward=None, failure=verdict.result, keys=keys)
     answers = verdict.result
-    right = [question.right(answers[name]) for name, question in numbered(questions)]
-    told = [answers[name] != UNKNOWN for name, _ in numbered(questions)]
-    accuracy = sum(right) / len(right)
-    return CandidateScore(
-        reward=accuracy,
-        components={"accuracy": accuracy, "answered": sum(told) / len(told)},
-        notes={"Questions and answers": "\n".join(_lines(questions, answers, right))},
-        keys=keys,
-    )
-
-
-def _lines(questions: Sequence[Question], answers: Answers, right: Sequence[bool]) -> list[str]:
+    right = told = 0
     lines = []
-    for (name, question), is_right in zip(numbered(questions), right, strict=True):
-        given = answers[name]
+    for name, question in numbered(questions):
+        given, is_right = answers[name], question.right(answers[name])
+        right += is_right
+        told += given != UNKNOWN
         if question.options and given != UNKNOWN:
             given = question.options[question.letters.index(given)]
-        outcome = "right" if is_right else f"wrong, it is {question.answer}"
-        lines.append(f"{question.text} {given} ({outcome})")
-    return lines
+        lines.append(
+            f"{question.text} {given} ({'right' if is_right else f'wrong, it is {question.answer}'})"
+        )
+    accuracy = right / len(questions)
+    return CandidateScore(
+        reward=accuracy,
+        components={"accuracy": accuracy, "answered": told / len(questions)},
+        notes={"Questions and answers": "\n".join(lines)},
+        keys=keys,
+    )
 
 
 def numbered(questions: Sequence[Question]) -> list[tuple[str, Question]]:

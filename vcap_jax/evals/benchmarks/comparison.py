@@ -26,7 +26,7 @@ from vcap_jax.evals.benchmarks.lmms_eval import statistics as lmms_statistics
 from vcap_jax.evals.benchmarks.results import ITEMS, REQUEST, RESULTS
 from vcap_jax.evals.benchmarks.vdc import ASPECTS
 from vcap_jax.evals.config import BENCHMARKS, EvaluatorConfig
-from vcap_jax.evals.protocol import EvaluatorError, Item, read_items
+from vcap_jax.evals.protocol import Evaluation, EvaluatorError, Item, read_items
 from vcap_jax.evals.registry import load_evaluator
 from vcap_jax.evals.statistics import Cluster, Statistic, alone, paired_differences
 from vcap_jax.report.intervals import Value
@@ -62,15 +62,13 @@ _OF_THE_HARNESS = ("tasks", "fps", "max_frames", "max_pixels", "qwen3_vl", "max_
 
 
 @dataclass(frozen=True, kw_only=True)
-class Result:
+class Result(Evaluation):
     """What a folder holds of one benchmark. label: what the captioner is called here. row: of results.json."""
 
     label: str
     benchmark: str
     mode: str
     folder: Path
-    metrics: Mapping[str, Value]
-    items: tuple[Item, ...]
     row: JsonObject
 
     @property
@@ -79,16 +77,6 @@ class Result:
         endpoints = as_object(self.row.get("endpoints", {}), f"{self.folder}: endpoints")
         found = [f"{role} {as_object(of, role).get('model')}" for role, of in endpoints.items()]
         return ", ".join(found) or "no judge"
-
-    @property
-    def failed(self) -> int:
-        """Items without any value."""
-        return sum(item.failure is not None for item in self.items)
-
-    @property
-    def incomplete(self) -> int:
-        """Items that lack a part."""
-        return sum(item.incomplete for item in self.items)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -241,7 +229,8 @@ def difference_of(first: Result, second: Result) -> Difference:
             result=second, items=len(pairs), values={}, unlike=unlike or "they have no item in common"
         )
     ours, theirs = [a for a, _ in pairs], [b for _, b in pairs]
-    values = paired_differences(ours, theirs, statistics_of(first), cluster=cluster_of(first.benchmark))
+    statistics, cluster = _measured_by(first)
+    values = paired_differences(ours, theirs, statistics, cluster=cluster)
     there = {name: value for name, value in values.items() if not math.isnan(value.value)}
     return Difference(result=second, items=len(pairs), values=there)
 
@@ -266,21 +255,13 @@ def what_differs(first: Result, second: Result) -> str:
     return " and ".join(found) + " differ" if found else ""
 
 
-def statistics_of(result: Result) -> Mapping[str, Statistic]:
-    """How the figures of a result come from its items."""
+def _measured_by(result: Result) -> tuple[Mapping[str, Statistic], Cluster]:
+    """How the figures of a result come from its items, and what is drawn again for intervals."""
     if result.benchmark == VIDEO_QA:
         suites = [suite for name, suite in SUITES.items() if f"harness/{name}" in result.metrics]
-        return lmms_statistics(suites)
-    return _class(result.benchmark).statistics(cast(Mode, result.mode))
-
-
-def cluster_of(benchmark: str) -> Cluster:
-    """What is drawn again for intervals."""
-    return alone if benchmark == VIDEO_QA else _class(benchmark).cluster
-
-
-def _class(benchmark: str) -> type[Benchmark[object]]:
-    return cast(type[Benchmark[object]], load_evaluator(EvaluatorConfig(use=benchmark)))
+        return lmms_statistics(suites), alone
+    kind = cast(type[Benchmark[object]], load_evaluator(EvaluatorConfig(use=result.benchmark)))
+    return kind.statistics(cast(Mode, result.mode)), kind.cluster
 
 
 def _other_data(first: Result, second: Result) -> bool:
@@ -340,9 +321,8 @@ def _same_questions(first: Item, second: Item) -> bool:
     ours, theirs = (
         {name for name in item.lacking if name.startswith("question")} for item in (first, second)
     )
-    return (
-        ours == theirs and "questions" not in ours
-    )  # which of a benchmark's questions that were is not noted
+    # Which of a benchmark's "questions" that were is not noted.
+    return ours == theirs and "questions" not in ours
 
 
 def _result(label: str, path: Path) -> Result:

@@ -95,25 +95,23 @@ class Dream1k(Benchmark[Clip]):
         clip, official = task.row, self.options.mode == "official"
         ours, theirs = (caption.lower(), clip.reference.lower()) if official else (caption, clip.reference)
         lacking: dict[str, str] = {}
-        found: dict[str, float | None] = {}
+        values: dict[str, float] = {}
         notes: dict[str, str] = {}
         answer = await asker.ask(self.stages["events"], typed(Events), {"CAPTION": ours})
         described = (
             answer if isinstance(answer, Failure) else tuple(filter(None, map(str.strip, answer.Events)))
         )
         for stage, text, events in (("recall", ours, clip.events), ("precision", theirs, described)):
-            relations = (
-                events if isinstance(events, Failure) else await self._relations(stage, text, events, asker)
-            )
+            relations = await self._relations(stage, text, events, asker)
             if isinstance(relations, Failure):
                 lacking[stage] = str(relations)
-            else:
-                found[stage] = entailed_share(relations, official=official)
-                told = zip(relations, events, strict=True)  # type: ignore[arg-type]
-                notes[stage.capitalize()] = "\n".join(f"{relation}: {event}" for relation, event in told)
+                continue
+            if relations or official:
+                entailed = sum(relation == "entailment" for relation, _ in relations)
+                values[stage] = entailed / len(relations) if relations else 1.0
+            notes[stage.capitalize()] = "\n".join(f"{relation}: {event}" for relation, event in relations)
         if official and lacking:
             return Measured(lacking=lacking, notes=notes)
-        values = {name: value for name, value in found.items() if value is not None}
         both = dict(values)
         for of in (clip.source, *clip.buckets):
             values |= {f"{name}/{of}": value for name, value in both.items()}
@@ -123,24 +121,25 @@ class Dream1k(Benchmark[Clip]):
         return Measured(values=values, lacking=lacking, notes=notes)
 
     async def _relations(
-        self, stage: str, text: str, events: Sequence[str], asker: Asker
-    ) -> tuple[str, ...] | Failure:
-        if not events:
-            return ()
+        self, stage: str, text: str, events: Sequence[str] | Failure, asker: Asker
+    ) -> list[tuple[str, str]] | Failure:
+        """Each event with its relation to the text."""
+        if isinstance(events, Failure) or not events:
+            return events if isinstance(events, Failure) else []
         asked = numbered("E", events)
         values = {"CAPTION": text, "EVENTS": listed(asked)}
         answer = await asker.ask(self.stages[stage], chosen(dict.fromkeys(asked, RELATIONS)), values)
-        return answer if isinstance(answer, Failure) else tuple(answer[name] for name in asked)
+        if isinstance(answer, Failure):
+            return answer
+        return [(answer[name], event) for name, event in zip(asked, events, strict=True)]
 
     @classmethod
     def statistics(cls, mode: Mode) -> Mapping[str, Statistic]:
         """f1, recall, precision, and f1 of each source and bucket, in %."""
         recalls = {source: mean(f"recall/{source}", scale=100) for source in SOURCES}
         precisions = {source: mean(f"precision/{source}", scale=100) for source in SOURCES}
-        recall, precision = (
-            average_of_present(*recalls.values()),
-            average_of_present(*precisions.values()),
-        )
+        recall = average_of_present(*recalls.values())
+        precision = average_of_present(*precisions.values())
         each = {f"f1/{source}": harmonic(recalls[source], precisions[source]) for source in SOURCES}
         for name in (name for kind in BUCKETS for name in buckets(kind)):
             each[f"f1/{name}"] = harmonic(
@@ -156,13 +155,6 @@ def buckets(kind: str) -> tuple[str, ...]:
         f"{kind}_{low + 1}_to_{high}" if high > low + 1 else f"{kind}_{high}" for low, high in pairwise(ends)
     )
     return (f"{kind}_to_{ends[0]}", *middle, f"{kind}_from_{ends[-1] + 1}")
-
-
-def entailed_share(relations: Sequence[str], *, official: bool) -> float | None:
-    """The share of events that are entailed. Without events: 1 (official), or None."""
-    if not relations:
-        return 1.0 if official else None
-    return sum(relation == "entailment" for relation in relations) / len(relations)
 
 
 def read_clip(row: JsonObject, where: str) -> tuple[str, str, Clip]:
