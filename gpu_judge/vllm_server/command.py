@@ -42,10 +42,8 @@ class ServerCommand:
 
     argv: tuple[str, ...]
     environment: Mapping[str, str]
-    host: str
     port: int
     gpus: tuple[int, ...]
-    model_name: str
     key_variable: str | None
 
     @property
@@ -94,10 +92,8 @@ def build_commands(
             ServerCommand(
                 argv=(*argv, *settings.extra),
                 environment=_environment(settings, gpus),
-                host=settings.host,
                 port=port,
                 gpus=gpus,
-                model_name=settings.served_name,
                 key_variable=settings.api_key_env,
             )
         )

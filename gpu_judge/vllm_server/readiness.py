@@ -105,14 +105,71 @@ class Probe(Server):
     task: ClassVar[str] = "judge"
 
     async def becomes_ready(self, session: aiohttp.ClientSession) -> None:
-        """It judges, and sleeps then if it takes turns."""
-        await judges(session, self)
+        """It judges, and sleeps then if it takes turns, which is how it waits for its own."""
+        await self.works(session)
         if self.can_sleep:
-            await falls_asleep(session, self)
+            await self.told(session, "POST", "/sleep?level=1")
+            if (await self._object(session, "/is_sleeping")).get("is_sleeping") is not True:
+                raise NotReady("it is awake after POST /sleep")
 
     async def works(self, session: aiohttp.ClientSession) -> None:
-        """It judges."""
-        await judges(session, self)
+        """Asks for one tiny judgement of each kind that is to be served.
+
+        Raises NotReady: another model, asleep, an error, an answer without three integers, or frames that were dropped.
+        """
+        entries = (await self._object(session, "/v1/models")).get("data")
+        listed = entries if isinstance(entries, list) else []
+        names = [entry.get("id") for entry in listed if isinstance(entry, dict)]
+        if self.model not in names:
+            raise NotReady(f"it serves {names}, not {self.model!r}: another server may have the port")
+        if self.can_sleep and (await self._object(session, "/is_sleeping")).get("is_sleeping") is not False:
+            raise NotReady("it is asleep: POST /wake_up")
+        if self.modality != "video":
+            await self._judge(session, "image", _image_part(), {})
+        if self.modality != "image":
+            completion = await self._judge(session, "video_global", _video_part(), _video_fields())
+            seen = (completion.prompt_token_ids or ()).count(self.video_token_id)
+            if seen != self.video_tokens:
+                raise NotReady(
+                    f"a video of {_FRAMES} frames became {seen} visual tokens instead of {self.video_tokens}: frames "
+                    "were dropped or resized"
+                )
+
+    async def _judge(
+        self, session: aiohttp.ClientSession, kind: InstructionName, media: ContentPart, fields: JsonObject
+    ) -> Completion:
+        instruction = load_instruction(kind)
+        filled = fill_instruction(instruction, reference=_CAPTION, candidate=_CAPTION)
+        body = {
+            "model": self.model,
+            "messages": build_messages([media], filled),
+            "temperature": 0.0,
+            "max_tokens": _ANSWER_TOKENS,
+            "response_format": schema_format(kind, verdict_schema(instruction.spec, _ANALYSIS_CHARS)),
+            "return_token_ids": True,
+            **fields,
+        }
+        raw = await self.told(session, "POST", "/v1/chat/completions", body)
+        completion = read_completion(raw)
+        if completion is None:
+            raise NotReady(f"its answer is no chat completion: {shown(raw)}")
+        verdict = parse_scores(completion.text, instruction.spec.score_keys, completion.finish_reason)
+        if isinstance(verdict, Failure):
+            raise NotReady(
+                f"its answer to a tiny {kind} judgement is none: {verdict.reason}, {verdict.detail}"
+            )
+        return completion
+
+    async def _object(self, session: aiohttp.ClientSession, path: str) -> JsonObject:
+        """The JSON object that it answers. Raises NotReady."""
+        raw = await self.told(session, "GET", path)
+        try:
+            answer = parse_json(raw)
+        except ValueError as error:
+            raise NotReady(f"GET {path} answers no JSON: {shown(raw)}") from error
+        if not isinstance(answer, dict):
+            raise NotReady(f"GET {path} answers no JSON object: {shown(raw)}")
+        return answer
 
 
 async def healthy(session: aiohttp.ClientSession, url: str, timeout_s: float) -> bool:
@@ -125,92 +182,9 @@ async def healthy(session: aiohttp.ClientSession, url: str, timeout_s: float) ->
         return False
 
 
-async def judges(session: aiohttp.ClientSession, probe: Probe) -> None:
-    """Asks for one tiny judgement of each kind that is to be served.
-
-    Raises NotReady: another model, asleep, an error, an answer without three integers, or frames that were dropped.
-    """
-    _, listing = await _call(session, probe, "GET", "/v1/models")
-    entries = listing.get("data")
-    names = (
-        [entry.get("id") for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
-    )
-    if probe.model not in names:
-        raise NotReady(f"it serves {names}, not {probe.model!r}: another server may have the port")
-    if probe.can_sleep:
-        _, told = await _call(session, probe, "GET", "/is_sleeping")
-        if told.get("is_sleeping") is not False:
-            raise NotReady("it is asleep: POST /wake_up")
-    if probe.modality != "video":
-        await _judge(session, probe, "image", _image_part(), {})
-    if probe.modality != "image":
-        completion = await _judge(session, probe, "video_global", _video_part(), _video_fields())
-        seen = (completion.prompt_token_ids or ()).count(probe.video_token_id)
-        if seen != probe.video_tokens:
-            raise NotReady(
-                f"a video of {_FRAMES} frames became {seen} visual tokens instead of {probe.video_tokens}: frames were "
-                "dropped or resized"
-            )
-
-
-async def falls_asleep(session: aiohttp.ClientSession, probe: Probe) -> None:
-    """Has a server with sleep mode sleep, which is how it waits for its turn. Raises NotReady if it stays awake."""
-    await _call(session, probe, "POST", "/sleep?level=1")
-    _, told = await _call(session, probe, "GET", "/is_sleeping")
-    if told.get("is_sleeping") is not True:
-        raise NotReady("it is awake after POST /sleep")
-
-
 def expected_video_tokens(pixels_per_token: int, temporal_patch: int) -> int:
     """Visual tokens of the probe's video: its frames fit every budget, so they are taken as they are."""
     return -(-_FRAMES // temporal_patch) * _FRAME_SIDE**2 // pixels_per_token
-
-
-async def _judge(
-    session: aiohttp.ClientSession,
-    probe: Probe,
-    kind: InstructionName,
-    media: ContentPart,
-    fields: JsonObject,
-) -> Completion:
-    instruction = load_instruction(kind)
-    body = {
-        "model": probe.model,
-        "messages": build_messages(
-            [media], fill_instruction(instruction, reference=_CAPTION, candidate=_CAPTION)
-        ),
-        "temperature": 0.0,
-        "max_tokens": _ANSWER_TOKENS,
-        "response_format": schema_format(kind, verdict_schema(instruction.spec, _ANALYSIS_CHARS)),
-        "return_token_ids": True,
-        **fields,
-    }
-    raw, answer = await _call(session, probe, "POST", "/v1/chat/completions", body)
-    completion = read_completion(raw)
-    if completion is None:
-        raise NotReady(f"its answer is no chat completion: {str(answer)[:300]}")
-    verdict = parse_scores(completion.text, instruction.spec.score_keys, completion.finish_reason)
-    if isinstance(verdict, Failure):
-        raise NotReady(f"its answer to a tiny {kind} judgement is none: {verdict.reason}, {verdict.detail}")
-    return completion
-
-
-async def _call(
-    session: aiohttp.ClientSession,
-    probe: Probe,
-    method: str,
-    path: str,
-    body: Mapping[str, object] | None = None,
-) -> tuple[bytes, JsonObject]:
-    """What the server answers, as it came and as the JSON object that it must be. Raises NotReady."""
-    raw = await probe.told(session, method, path, body)
-    try:
-        answer = parse_json(raw)
-    except ValueError as error:
-        raise NotReady(f"{method} {path} answers no JSON: {shown(raw)}") from error
-    if not isinstance(answer, dict):
-        raise NotReady(f"{method} {path} answers no JSON object: {shown(raw)}")
-    return raw, answer
 
 
 def shown(raw: bytes) -> str:

@@ -88,7 +88,8 @@ def run(
     except OSError as error:
         return _refuse([f"--log-dir {log_dir} cannot be written ({error}): name another folder"])
     try:
-        asyncio.run(_supervise(launches, commands, supervision, port_file, parent))
+        addresses = [url_of(settings.host, command.port) for command in commands]
+        asyncio.run(_supervise(launches, addresses, supervision, port_file, parent))
     except VCapError as error:
         print(f"serve.py: {error}", file=sys.stderr)
         return 1
@@ -116,7 +117,7 @@ def look_for_problems(
 
 async def _supervise(
     launches: Sequence[Launch],
-    commands: Sequence[ServerCommand],
+    addresses: Sequence[str],
     supervision: Supervision,
     port_file: Path | None,
     parent: int | None,
@@ -125,7 +126,6 @@ async def _supervise(
     # The first signal drains, a second one does not wait.
     on_signals(lambda: hurry.set() if stop.is_set() else stop.set())
     watch = asyncio.create_task(watch_parent(stop, parent)) if parent is not None else None
-    addresses = [url_of(command.host, command.port) for command in commands]
 
     def all_ready() -> None:
         write_port_file(port_file, addresses)
@@ -143,9 +143,8 @@ def _launch(
     command: ServerCommand, settings: ServeSettings, checkpoint: Checkpoint, key: str | None, log_dir: Path
 ) -> Launch:
     environment = command.environment_upon(os.environ)
-    environment.pop(
-        KEY_VARIABLE, None
-    )  # a key in our own environment is not meant for this server unless named
+    # A key in our own environment is not meant for this server unless named.
+    environment.pop(KEY_VARIABLE, None)
     if key is not None:
         environment[KEY_VARIABLE] = key
     log = log_dir / f"vllm-{command.port}.log"
@@ -157,8 +156,8 @@ def _launch(
         environment=environment,
         log=log,
         probe=Probe(
-            url=local_url_of(command.host, command.port),
-            model=command.model_name,
+            url=local_url_of(settings.host, command.port),
+            model=settings.served_name,
             key=key,
             modality=settings.modality,
             video_token_id=checkpoint.video_token_id,

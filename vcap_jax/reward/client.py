@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from typing import Self, TypeVar
 
@@ -206,7 +206,7 @@ class JudgeClient:
         seconds, temperature, attempt, usage = 0.0, question.temperature(config), 0, Usage()
         spent: list[Lease | None] = []  # None: a try whatever becomes of its endpoint
         forgiven: set[tuple[str, int, int]] = set()
-        failed_at: dict[Endpoint, None] = {}
+        failed_at: set[Endpoint] = set()
         refusals = Refusals(self._limits)
         while True:
             lease, tried, took = await self._try(question, order, failed_at, temperature, attempt)
@@ -229,9 +229,7 @@ class JudgeClient:
             if not tried.limited:
                 spent.append(lease if doubtful else None)
             if tried.outcome in ("connection", "doubt"):
-                failed_at[endpoint] = (
-                    None  # with all its tries there, what another could answer would be lost
-                )
+                failed_at.add(endpoint)  # with all its tries there, what another could answer would be lost
             if doubtful and (tried.gone or len(spent) >= config.max_tries):
                 await self._pool.examine(endpoint)  # a judgement must not be lost to a dead judge
             again = tried.again or (tried.gone and lease.lost)
@@ -272,7 +270,7 @@ class JudgeClient:
         self,
         question: Question,
         order: list[int],
-        failed_at: Mapping[Endpoint, None],
+        failed_at: Collection[Endpoint],
         temperature: float,
         attempt: int,
     ) -> tuple[Lease, Try, float]:

@@ -107,7 +107,7 @@ class EndpointPool:
     def keeps_media(self, endpoint: Endpoint) -> bool:
         """Whether the endpoint takes a medium's uuid in its place."""
         if self._config.media_uuid == "auto":
-            return endpoint.card is not None and endpoint.card.vllm
+            return endpoint.card_is_vllm
         return self._config.media_uuid == "always"
 
     # -- what the servers are --------------------------------------------------------------------------------

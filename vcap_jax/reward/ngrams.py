@@ -90,9 +90,8 @@ class CiderD:
         products = [0.0] * LONGEST
         for gram, weight in caption.weights.items():
             other = reference.weights.get(gram, 0.0)
-            products[len(gram) - 1] += (
-                min(weight, other) * other
-            )  # more often than in the reference is no gain
+            # More often than in the reference is no gain.
+            products[len(gram) - 1] += min(weight, other) * other
         penalty = math.exp(-((caption.length - reference.length) ** 2) / (2 * SIGMA**2))
         norms = [a * b for a, b in zip(caption.norms, reference.norms, strict=True)]
         return penalty * sum(p / n for p, n in zip(products, norms, strict=True) if n > 0) / LONGEST

@@ -13,7 +13,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from gpu_judge.vllm_server.middleware.key_guard import KeyGuard
-from gpu_judge.vllm_server.readiness import NotReady, Probe, expected_video_tokens, healthy, judges
+from gpu_judge.vllm_server.readiness import NotReady, Probe, expected_video_tokens, healthy
 
 PAD, TOKENS = 7, 68
 
@@ -59,7 +59,7 @@ def ask(answer: Answer, asked: list[dict[str, Any]] | None = None, **changes: An
                 "video_tokens": TOKENS,
                 "can_sleep": False,
             }
-            await judges(session, Probe(**(values | changes)))
+            await Probe(**(values | changes)).works(session)
 
     asyncio.run(run())
 
@@ -108,8 +108,8 @@ def _content(text: str) -> Answer:
         (_content(""), "empty_answer"),
         (_changed(finish_reason="length"), "cut_off"),
         (lambda _: {"choices": []}, "no chat completion"),
-        (lambda _: ["no", "object"], "no JSON object"),
-        (lambda _: web.Response(text="<html>"), "answers no JSON"),
+        (lambda _: ["no", "object"], "no chat completion: \\["),
+        (lambda _: web.Response(text="<html>"), "no chat completion: <html>"),
         (lambda _: web.json_response({"error": "engine"}, status=500), "answers 500: .*engine"),
     ],
 )
