@@ -20,6 +20,10 @@ _ANSWER_TOKENS = 1024
 _FRAME_MARK_TOKENS = 12
 """``<123.4 seconds>`` and the two vision marks around a merged pair of frames."""
 _LENGTH_MULTIPLE = 1024
+_COUNTS = (
+    *("tensor_parallel_size", "image_pixels", "video_frames", "frame_tokens", "max_queued"),
+    *("images_per_prompt", "cpu_cache_gb", "drain_s", "max_model_len"),
+)
 
 
 class SettingsError(VCapError, ValueError):
@@ -67,12 +71,10 @@ class ServeSettings:
 
     def __post_init__(self) -> None:
         require_key_variable(self.host, self.api_key_env)
-        _at_least(
-            1, self, "tensor_parallel_size", "image_pixels", "video_frames", "frame_tokens", "max_queued"
-        )
-        _at_least(1, self, "images_per_prompt", "cpu_cache_gb", "drain_s")
-        if self.max_model_len is not None:
-            _at_least(1, self, "max_model_len")
+        for name in _COUNTS:
+            count = getattr(self, name)
+            if count is not None and count < 1:
+                raise SettingsError(f"--{name.replace('_', '-')} is {count}: give at least 1")
         if not 0 <= self.port <= 65535 - self.server_count + 1:
             raise SettingsError(
                 f"--port is {self.port}: the {self.server_count} ports from there do not exist"
@@ -163,13 +165,6 @@ class ServeSettings:
             needs.append(visual + 2 * _CAPTION_TOKENS["video"])
         longest = max(needs) + _INSTRUCTION_TOKENS + _ANSWER_TOKENS
         return -(-longest // _LENGTH_MULTIPLE) * _LENGTH_MULTIPLE
-
-
-def _at_least(least: int, settings: ServeSettings, *names: str) -> None:
-    for name in names:
-        if getattr(settings, name) < least:
-            option = "--" + name.replace("_", "-")
-            raise SettingsError(f"{option} is {getattr(settings, name)}: give at least {least}")
 
 
 def _check_gpus(gpus: tuple[int, ...], together: int) -> None:

@@ -140,7 +140,7 @@ def test_rows_of_the_other_modality_are_counted(manifest: Path) -> None:
         (["data.references={folder}/pool.jsonl"], r'nothing for any .* first id is "z", the manifest\'s "a"'),
         (["data.references=https://x.org/pool.jsonl"], "is an address"),
         (["reward.family=no.such:Family"], r"no\.such cannot be imported"),
-        (["reward.instructions.video_global={folder}/a.txt"], r"a\.txt.* lacks the placeholder"),
+        (["reward.instructions.video_global={folder}/a.txt"], r"a\.txt.* has the placeholders"),
         (["reward.family=vqa", "reward.vqa.questions={folder}/q.jsonl"], "asks nothing about any"),
         (["reward.family=vqa", "reward.vqa.questions=gone.jsonl"], r"gone\.jsonl does not exist"),
         (["reward.family=vqa"], "questions is null"),

@@ -75,7 +75,7 @@ class Stage:
     at_once: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class StageReport:
     """How a stage went, over all starts: what the store knew counts with what it cost when it was asked.
 
@@ -85,7 +85,7 @@ class StageReport:
     """
 
     questions: int = 0
-    failed: Mapping[str, int] = field(default_factory=dict)
+    failed: dict[str, int] = field(default_factory=dict)
     requests: int = 0
     prompt_tokens: int = 0
     cached_tokens: int = 0
@@ -97,21 +97,17 @@ class StageReport:
         """Share of the questions without an answer; 0 where nothing was asked."""
         return sum(self.failed.values()) / self.questions if self.questions else 0.0
 
-    def with_answer(self, verdict: Verdict[T]) -> StageReport:
-        """The report with one more question."""
-        failed, example = dict(self.failed), self.example
+    def add(self, verdict: Verdict[T]) -> None:
+        """Counts one more question."""
+        self.questions += 1
         if isinstance(verdict.result, Failure):
-            failed[verdict.result.reason] = failed.get(verdict.result.reason, 0) + 1
-            example = example or str(verdict.result)
-        return StageReport(
-            questions=self.questions + 1,
-            failed=failed,
-            requests=self.requests + verdict.tries,
-            prompt_tokens=self.prompt_tokens + verdict.usage.prompt_tokens,
-            cached_tokens=self.cached_tokens + verdict.usage.cached_tokens,
-            completion_tokens=self.completion_tokens + verdict.usage.completion_tokens,
-            example=example,
-        )
+            reason = verdict.result.reason
+            self.failed[reason] = self.failed.get(reason, 0) + 1
+            self.example = self.example or str(verdict.result)
+        self.requests += verdict.tries
+        self.prompt_tokens += verdict.usage.prompt_tokens
+        self.cached_tokens += verdict.usage.cached_tokens
+        self.completion_tokens += verdict.usage.completion_tokens
 
     def row(self) -> JsonDict:
         """As JSON holds it."""
@@ -238,7 +234,7 @@ class Asker:
         )
         subject = values.get(stage.caption, "")
         verdict = await self._queries[role].ask(asked, subject)
-        self._reports[stage.name] = self._reports.get(stage.name, StageReport()).with_answer(verdict)
+        self._reports.setdefault(stage.name, StageReport()).add(verdict)
         return verdict.result if isinstance(verdict.result, Failure) else verdict.result.value
 
     async def several(

@@ -36,7 +36,6 @@ REFERENCE_DESCRIPTION = "reference_description"
 GENERATED_DESCRIPTION = "generated_description"
 DELIMITERS = (REFERENCE_CAPTION, GENERATED_CAPTION, REFERENCE_DESCRIPTION, GENERATED_DESCRIPTION)
 
-_PLACEHOLDERS = ("ref_answer", "gen_solution", "REF_DESC", "GEN_DESC")
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _ASKED_KEY = re.compile(r'"([^"\n]+)"\s*:')
 
@@ -89,7 +88,6 @@ class Instruction:
 
     spec: InstructionSpec
     template: str
-    source: str
 
     def fill(self, values: Mapping[str, str]) -> str:
         """Replace the placeholders in one pass, so that nothing inside a value is filled again."""
@@ -104,7 +102,7 @@ def load_instruction(name: InstructionName, path: str | None = None) -> Instruct
     spec = SPECS[name]
     template, source = _read(name, path)
     _check(template, spec, source)
-    return Instruction(spec=spec, template=template.strip() + "\n", source=source)
+    return Instruction(spec=spec, template=template.strip() + "\n")
 
 
 def _read(name: str, path: str | None) -> tuple[str, str]:
@@ -134,28 +132,15 @@ def _check(template: str, spec: InstructionSpec, source: str) -> None:
     where = f"instruction {spec.name!r} ({source})"
     required = [spec.candidate[0]] if spec.reference is None else [spec.reference[0], spec.candidate[0]]
     found = _PLACEHOLDER.findall(template)
-    for placeholder in required:
-        if placeholder not in found:
-            bare = re.search(rf"\b{placeholder}\b", template)
-            hint = f"; it has {placeholder} without braces" if bare else ""
-            raise TemplateError(f"{where} lacks the placeholder {{{placeholder}}}{hint}")
-        if found.count(placeholder) > 1:
-            raise TemplateError(f"{where} has the placeholder {{{placeholder}}} more than once")
-    for placeholder in found:
-        if placeholder not in required:
-            kind = "belongs to another instruction" if placeholder in _PLACEHOLDERS else "is unknown"
-            raise TemplateError(
-                f"{where}: the placeholder {{{placeholder}}} {kind}; this one takes "
-                + " and ".join(f"{{{name}}}" for name in required)
-            )
-    asked, expected = set(_ASKED_KEY.findall(template)), {ANALYSIS_KEY, *spec.score_keys}
-    if missing := sorted(expected - asked):
+    if sorted(found) != sorted(required):
+        has, wanted = (", ".join(f"{{{name}}}" for name in names) or "none" for names in (found, required))
         raise TemplateError(
-            f'{where} does not ask for the keys {missing}: write them as "Key": in its output format'
+            f"{where} has the placeholders {has}; write each of {wanted} once, with its braces, and no others"
         )
-    if other := sorted(asked - expected):
+    asked, expected = set(_ASKED_KEY.findall(template)), {ANALYSIS_KEY, *spec.score_keys}
+    if asked != expected:
         raise TemplateError(
-            f"{where} asks for the keys {other}, which this pass does not know; it has {sorted(expected)}"
+            f'{where} asks for the keys {sorted(asked)}; ask for {sorted(expected)}, as "Key": in its output format'
         )
     for name in DELIMITERS:
         if re.search(rf"</?\s*{name}\s*>", template):

@@ -92,25 +92,20 @@ class Folder:
         """("FILE:LINE", object) for each line of a JSON Lines file. Raises DataMissing."""
         with path.open(encoding="utf-8-sig") as lines:
             for number, line in enumerate(lines, 1):
-                if not line.strip():
-                    continue
-                where = f"{path}:{number}"
-                try:
-                    value = parse_json(line)
-                except json.JSONDecodeError as error:
-                    raise self.wrong(where, f"not valid JSON ({error})") from error
-                if not isinstance(value, dict):
-                    raise self.wrong(where, f"a {type(value).__name__}, where a JSON object is wanted")
-                yield where, value
+                if line.strip():
+                    yield f"{path}:{number}", self._object(line, f"{path}:{number}")
 
     def object(self, path: Path) -> JsonDict:
         """The JSON object that a file is. Raises DataMissing."""
+        return self._object(path.read_bytes(), path)
+
+    def _object(self, text: str | bytes, where: Path | str) -> JsonDict:
         try:
-            value = parse_json(path.read_bytes())
+            value = parse_json(text)
         except ValueError as error:
-            raise self.wrong(path, f"not valid JSON ({error})") from error
+            raise self.wrong(where, f"not valid JSON ({error})") from error
         if not isinstance(value, dict):
-            raise self.wrong(path, f"a {type(value).__name__}, where a JSON object is wanted")
+            raise self.wrong(where, f"a {type(value).__name__}, where a JSON object is wanted")
         return value
 
     def text(self, row: JsonDict, key: str, where: str) -> str:
