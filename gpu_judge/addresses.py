@@ -8,7 +8,7 @@ import socket
 
 from vcap_jax.system.api_keys import flaw_of_key
 from vcap_jax.system.errors import VCapError
-from vcap_jax.system.loopback import is_loopback as is_loopback
+from vcap_jax.system.loopback import is_loopback
 
 
 class AccessError(VCapError, ValueError):

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpu_judge.addresses import is_loopback
 from gpu_judge.vllm_server.checkpoint import Checkpoint
 from gpu_judge.vllm_server.settings import ServeSettings, SettingsError
+from vcap_jax.system.loopback import is_loopback
 
 KEY_VARIABLE = "VLLM_API_KEY"
 """vLLM reads its key here; on the command line every user of the machine could see it."""

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from gpu_judge.addresses import is_loopback, require_key_variable
+from gpu_judge.addresses import require_key_variable
 from vcap_jax.system.errors import VCapError
+from vcap_jax.system.loopback import is_loopback
 
 Modality = Literal["image", "video", "both"]
 

@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
-from gpu_judge.addresses import AccessError, is_loopback, local_url_of, url_of
+from gpu_judge.addresses import AccessError, local_url_of, url_of
 from gpu_judge.options import parse_arguments, serve_settings
 from gpu_judge.serve import main
 from gpu_judge.vllm_server.command import KEY_VARIABLE, ServerCommand, build_commands, listed_ports
 from gpu_judge.vllm_server.settings import ServeSettings, SettingsError
 from tests.gpu_judge.vllm_fakes import EIGHT_B, settings, write_checkpoint
+from vcap_jax.system.loopback import is_loopback
 
 VLLM = Path("/envs/vllm/bin/vllm")
 
