@@ -266,7 +266,7 @@ class Decoder(nnx.Module):
                 x = checkpoint_name(x, LAYER_INPUT) if offloads(self.remat) else x
                 return cut_sequence(run(params, x))
 
-            return rematerialised(named, self.remat)
+            return rematerialised(named, self.remat, in_turn=True)
 
         # Each layer is computed again by itself: a whole block's inner results would be four layers'.
         delta = layer(lambda params, x: nnx.merge(of_delta, params)(x, recur))
