@@ -78,6 +78,27 @@ def test_gradients_of_chunks_equal_those_of_steps() -> None:
         np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4 * float(np.abs(b).max()))
 
 
+@pytest.mark.parametrize("size", [1, 2, 64])
+def test_the_inverse_and_its_gradient(size: int) -> None:
+    """Keys that are all alike, the hardest case, among random ones: their system's powers would overflow."""
+    lower = np.tril(np.random.default_rng(0).uniform(-1, 1, (3, size, size)), -1).astype(np.float32)
+    lower[0] = np.tril(np.ones((size, size)), -1)
+    exact = np.linalg.inv(np.eye(size) + lower.astype(np.float64))
+    np.testing.assert_allclose(delta_rule.inverse(lower), exact, atol=1e-5 * np.abs(exact).max())
+    weights = np.random.default_rng(1).standard_normal(lower.shape).astype(np.float32)
+    ours = jax.grad(lambda a: jnp.sum(delta_rule.inverse(a) * weights[:1]))(lower[:1])
+    plain = jax.grad(lambda a: jnp.sum(jnp.linalg.inv(jnp.eye(size) + jnp.tril(a, -1)) * weights[:1]))(
+        lower[:1]
+    )
+    np.testing.assert_allclose(ours, plain, atol=1e-4 * np.abs(plain).max())
+
+
+def test_no_program_calls_lapack() -> None:
+    """Whose threads wait for each other, see ``delta_rule.inverse``."""
+    lowered = jax.jit(jax.grad(lambda a: delta_rule.rule(*a, memory())[0].sum())).lower(inputs(70))
+    assert "lapack" not in lowered.as_text()
+
+
 def test_a_token_without_decay_and_change_leaves_the_memory() -> None:
     q, k, v, decay, beta = inputs(9)
     decay[:, 5:], beta[:, 5:] = 0, 0

@@ -246,7 +246,7 @@ def test_devices_compute_what_one_computes(axes: dict[str, int]) -> None:
         jax.tree_util.tree_flatten_with_path(four)[0], jax.tree.leaves(one), strict=True
     ):
         scale = np.abs(np.asarray(theirs)).max() + 1e-6
-        np.testing.assert_allclose(ours, theirs, atol=1e-4 * scale, err_msg=jax.tree_util.keystr(path))
+        np.testing.assert_allclose(ours, theirs, atol=1e-3 * scale, err_msg=jax.tree_util.keystr(path))
 
 
 def on_devices(mesh: MeshConfig) -> tuple[object, object]:

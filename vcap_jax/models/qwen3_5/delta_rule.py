@@ -32,11 +32,11 @@ def rule(
 
     q, k: [N, S, K, Dk], of any length: they are normalised. v: [N, S, H, Dv]. decay: float32 [N, S, H], log of what is
     kept, <= 0. beta: [N, S, H], share of an old value that a new one replaces. memory: float32 [N, H, Dk, Dv] before
-    the first token. A token of decay 0 and beta 0 leaves it as it is.
+    the first token. chunk: a power of two. A token of decay 0 and beta 0 leaves it as it is.
     """
     batch, length, key_heads, key_dim = q.shape
     repeats, value_dim = v.shape[2] // key_heads, v.shape[3]
-    chunk = min(chunk, length)
+    chunk = min(chunk, 1 << (length - 1).bit_length())
     chunks = -(-length // chunk)
     segment = min(SEGMENT, chunks)
     segments = -(-chunks // segment)
@@ -91,6 +91,44 @@ def last_inputs(x: Array, before: Array, counts: Array | None) -> Array:
     return jax.vmap(lambda rows, start: jax.lax.dynamic_slice_in_dim(rows, start, width, 0))(joined, counts)
 
 
+@jax.custom_vjp
+def inverse(lower: Array) -> Array:
+    """Of ``I + lower``, float32 [..., C, C], which is zero on and above the diagonal; C is a power of two.
+
+    By halves: [[A, 0], [B, D]] has the inverse [[A', 0], [-D' B A', D']], first for all blocks of two rows, then of
+    four, and so on, as exact as substitution row by row. ``triangular_solve`` would be a call to LAPACK on a CPU, which
+    jaxlib 0.10 splits over the threads that XLA runs it on: several at once wait for each other for ever.
+    """
+    size = lower.shape[-1]
+    found = jnp.broadcast_to(jnp.eye(size, dtype=lower.dtype), lower.shape)
+    rows = jnp.arange(size)
+    half = 1
+    while half < size:
+        block, low = rows // (2 * half), rows // half % 2 == 1
+        corner = (block[:, None] == block[None, :]) & low[:, None] & ~low[None, :]
+        below = jnp.where(corner, lower, 0)
+        found = found - (below if half == 1 else _matmul(_matmul(found, below), found))
+        half *= 2
+    return found
+
+
+def _inverse_forward(lower: Array) -> tuple[Array, Array]:
+    found = inverse(lower)
+    return found, found
+
+
+def _inverse_backward(found: Array, gradient: Array) -> tuple[Array]:
+    transposed = jnp.swapaxes(found, -1, -2)
+    return (-jnp.tril(_matmul(_matmul(transposed, gradient), transposed), -1),)
+
+
+inverse.defvjp(_inverse_forward, _inverse_backward)
+
+
+def _matmul(a: Array, b: Array) -> Array:
+    return jnp.matmul(a, b, precision=_PRECISION)
+
+
 def _normalised(q: Array, k: Array) -> tuple[Array, Array]:
     """Queries and keys of length 1 in float32, queries over the root of their size."""
     q, k = (x.astype(jnp.float32) for x in (q, k))
@@ -117,11 +155,11 @@ def _segment(memory: Array, inputs: tuple[Array, ...]) -> tuple[Array, Array]:
         return jnp.einsum(subscripts, *arrays, precision=_PRECISION)
 
     among = product("nbkid,nbkjd->nbkij", k, k)[:, :, :, None] * between
-    system = jnp.where(jnp.eye(size, dtype=bool), 1.0, among * beta[..., :, None])
+    seen_before = jnp.where(jnp.eye(size, dtype=bool), 0.0, among * beta[..., :, None])
     scores = product("nbkid,nbkjd->nbkij", q, k)[:, :, :, None] * between
     from_start = k[:, :, :, None] * jnp.exp(since)[..., None]
     right = jnp.concatenate([v, from_start], axis=-1) * beta[..., None]
-    solved = jax.lax.linalg.triangular_solve(system, right, left_side=True, lower=True, unit_diagonal=True)
+    solved = product("nbkrij,nbkrjd->nbkrid", inverse(seen_before), right)
     new, seen = jnp.split(solved, [v.shape[-1]], axis=-1)
     asked = q[:, :, :, None] * jnp.exp(since)[..., None]
     to_end = k[:, :, :, None] * jnp.exp(since[..., -1:] - since)[..., None]
