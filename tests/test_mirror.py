@@ -40,6 +40,7 @@ OF_SEVERAL_MODULES = {
     # Equality with a public implementation or with the theory.
     "gpu_judge/test_hypergeometric.py",
     "models/qwen3_vl/processing/test_processing_parity.py",
+    "models/qwen3_5/test_parity.py",
     "models/qwen3_vl/test_parity.py",
     "sft/test_live.py",
     # One kind of step, through the objective, the programs and the update.

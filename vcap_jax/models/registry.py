@@ -12,7 +12,10 @@ from vcap_jax.models.family import ModelFamily
 from vcap_jax.system.errors import VCapError
 from vcap_jax.system.plugins import named_object, users_code
 
-FAMILIES: Mapping[str, str] = {"qwen3_vl": "vcap_jax.models.qwen3_vl.family:Qwen3VLFamily"}
+FAMILIES: Mapping[str, str] = {
+    "qwen3_vl": "vcap_jax.models.qwen3_vl.family:Qwen3VLFamily",
+    "qwen3_5": "vcap_jax.models.qwen3_5.family:Qwen35Family",
+}
 """Families of this project: ``model_type`` -> import path."""
 
 

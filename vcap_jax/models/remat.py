@@ -72,7 +72,9 @@ def offloads_attention(remat: str) -> bool:
     return remat in ("offload_attention", "offload_mlp")
 
 
-def rematerialised(function: Callable[Arguments, Result], remat: str) -> Callable[Arguments, Result]:
+def rematerialised(
+    function: Callable[Arguments, Result], remat: str, *, in_turn: bool = False
+) -> Callable[Arguments, Result]:
     """``function``, the body of a scan over layers, under a policy:
 
     none: everything is stored. layer: nothing is, the whole layer runs a second time. attention: the output and
@@ -85,11 +87,14 @@ def rematerialised(function: Callable[Arguments, Result], remat: str) -> Callabl
     offload_attention, offload_mlp: as "attention" and "mlp", and attention's output waits there beside the hidden
     states. What the MLP's first product gives stays on the device: there is too much of it to be copied in time.
 
+    in_turn: for one of several layers in such a body. What it computes again waits for the gradient that it is needed
+    for; else XLA may compute all of them again at once, and keep it all.
+
     Raises ValueError for a policy that does not exist.
     """
     if remat not in NAMES:
         raise ValueError(f"model.remat is {remat!r}; it must be one of {', '.join(NAMES)}")
     if remat == "none":
         return function
-    # Inside a scan nothing can be merged across the checkpoint boundary, so no barrier is needed.
-    return jax.checkpoint(function, prevent_cse=False, policy=_POLICIES[remat])
+    # Inside a scan nothing can be merged across the checkpoint boundary, so for that no barrier is needed.
+    return jax.checkpoint(function, prevent_cse=in_turn, policy=_POLICIES[remat])

@@ -34,12 +34,14 @@ class Rule:
     """One line of the table. ``{i}`` in the public name counts the layers stacked on axis 0 of our parameter.
 
     ``part`` names the columns (last axis) of ours that this tensor fills; the family knows them (``spelled_out``).
+    ``layers`` are the public numbers of the stacked layers, 0, 1, ... where it is left out.
     """
 
     name: str
     path: str
     layout: Layout = "same"
     part: str | None = None
+    layers: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -134,9 +136,13 @@ def spelled_out(
         public = {"same": block, "linear": block[::-1]}.get(rule.layout)
         if public is None:
             public = convolution(block)
+        if not stacked:
+            tensors.append(Tensor(rule.name, public, rule.path, None, part, rule.layout))
+            continue
+        numbers = range(shape[0]) if rule.layers is None else rule.layers
         tensors += [
-            Tensor(rule.name.format(i=layer), public, rule.path, layer, part, rule.layout)
-            for layer in (range(shape[0]) if stacked else [None])
+            Tensor(rule.name.format(i=number), public, rule.path, layer, part, rule.layout)
+            for layer, number in zip(range(shape[0]), numbers, strict=True)
         ]
     return tuple(tensors)
 

@@ -66,7 +66,7 @@ def model_of(config: ModelConfig) -> Model:
         size = next((size for size in family.published_sizes if size in words), None)
         if size is not None:
             return Model(family=family, spec=family.published(size))
-    known = ", ".join(size for family in families for size in family.published_sizes)
+    known = "; ".join(f"{family.name} {', '.join(family.published_sizes)}" for family in families)
     raise PlanningError(
         f"model.path {config.path!r} is neither a folder with a config.json nor a published size ({known}), "
         "nor a public name with one"

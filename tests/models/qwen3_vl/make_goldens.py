@@ -24,17 +24,19 @@ def golden_file(model: str) -> Path:
     return GOLDEN / f"{model}.npz"
 
 
-def torch_model(config: Qwen3VLConfig, arrays: dict[str, np.ndarray] | None = None) -> Any:
-    """The public model with our configuration, on the meta device unless weights are given."""
+def torch_model(config: Any, arrays: dict[str, np.ndarray] | None = None) -> Any:
+    """The public model with our configuration, of any family, on the meta device unless weights are given."""
     import torch
     import transformers
 
-    public = transformers.Qwen3VLConfig(**config.to_dict())
+    values = config.to_dict()
+    public = transformers.AutoConfig.for_model(**values)
     public._attn_implementation = "eager"
+    architecture = getattr(transformers, values["architectures"][0])
     if arrays is None:
         with torch.device("meta"):
-            return transformers.Qwen3VLForConditionalGeneration(public)
-    model = transformers.Qwen3VLForConditionalGeneration(public).float().eval()
+            return architecture(public)
+    model = architecture(public).float().eval()
     tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
     missing, unexpected = model.load_state_dict(tensors, strict=False)
     if unexpected or set(missing) - {"lm_head.weight" if config.tie_word_embeddings else ""}:
@@ -72,15 +74,19 @@ def torch_inputs(prompts: list[cases.RawPrompt]) -> dict[str, Any]:
 
 
 def reference(name: str) -> dict[str, np.ndarray]:
-    """All answers of the public model for one of ``MODELS``.
+    """``answers_of`` for one of ``MODELS``."""
+    config = cases.MODELS[name]
+    return answers_of(torch_model(config, cases.weights(config, seed=1)), config)
+
+
+def answers_of(model: Any, config: Any) -> dict[str, np.ndarray]:
+    """All answers of the public model.
 
     positions/CASE [3, P], logits/CASE [P, vocabulary], generated/CASE [NEW_TOKENS] for each prompt,
     logits/batch for all of them padded together, loss and gradient/TENSOR for the batch.
     """
     import torch
 
-    config = cases.MODELS[name]
-    model = torch_model(config, cases.weights(config, seed=1))
     raw = {case: cases.raw_prompt(case, config) for case in cases.PROMPTS}
     out: dict[str, np.ndarray] = {}
     for case, prompt in raw.items():
@@ -141,7 +147,12 @@ def pack(answers: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 def load(name: str) -> dict[str, np.ndarray]:
     """A golden file, in the form of ``condense``."""
-    with np.load(golden_file(name)) as file:
+    return load_file(golden_file(name))
+
+
+def load_file(path: Path) -> dict[str, np.ndarray]:
+    """The golden file at ``path``."""
+    with np.load(path) as file:
         answers = dict(file)
     names = json.loads(str(answers.pop("gradient_names")))
     norms, sketches = answers.pop("gradient_norms"), answers.pop("gradient_sketches")
@@ -153,7 +164,7 @@ def load(name: str) -> dict[str, np.ndarray]:
 PUBLISHED_FILE = GOLDEN / "published_shapes.json"
 
 
-def public_shapes(config: Qwen3VLConfig) -> dict[str, tuple[int, ...]]:
+def public_shapes(config: Any) -> dict[str, tuple[int, ...]]:
     """Names and shapes of the public model's checkpoint, allocating nothing."""
     model = torch_model(config)
     shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}

@@ -7,13 +7,23 @@ the same model and no weights need storing.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 
 from vcap_jax.models.qwen3_vl.config import Qwen3VLConfig, TextConfig, VisionConfig
 from vcap_jax.models.qwen3_vl.inputs import EncodedPrompt, PromptBatch, VisionInputs
 from vcap_jax.models.qwen3_vl.weight_table import checkpoint_shapes
+
+
+class Sees(Protocol):
+    """A configuration with a vision tower."""
+
+    @property
+    def vision(self) -> VisionConfig: ...
+
 
 VOCABULARY = 64
 IMAGE, VIDEO, VISION_START, VISION_END = 60, 61, 62, 63
@@ -122,8 +132,13 @@ PROMPTS: dict[str, tuple[tuple, ...]] = {
 
 def weights(config: Qwen3VLConfig, seed: int) -> dict[str, np.ndarray]:
     """float32 arrays under public names."""
+    return random_arrays(checkpoint_shapes(config), seed)
+
+
+def random_arrays(shapes: Mapping[str, tuple[int, ...]], seed: int) -> dict[str, np.ndarray]:
+    """float32 arrays of these shapes, under public names."""
     arrays = {}
-    for name, shape in checkpoint_shapes(config).items():
+    for name, shape in shapes.items():
         noise = np.random.default_rng([seed, zlib.crc32(name.encode())]).standard_normal(shape)
         if name.endswith("bias"):
             noise *= 0.1
@@ -169,7 +184,7 @@ def normalised(levels: np.ndarray) -> np.ndarray:
     return ((levels / 255 - 0.5) / 0.5).astype(np.float32)
 
 
-def raw_prompt(name: str, config: Qwen3VLConfig) -> RawPrompt:
+def raw_prompt(name: str, config: Sees) -> RawPrompt:
     """One of ``PROMPTS`` with random text and random pixels."""
     rng = np.random.default_rng(zlib.crc32(name.encode()))
     vision = config.vision
@@ -219,7 +234,7 @@ def encoded_prompt(raw: RawPrompt, positions: np.ndarray) -> EncodedPrompt:
     )
 
 
-def batch(prompts: list[EncodedPrompt], config: Qwen3VLConfig, tokens: int = TOKENS) -> PromptBatch:
+def batch(prompts: list[EncodedPrompt], config: Sees, tokens: int = TOKENS) -> PromptBatch:
     """Pad to ``tokens``, FRAMES and PATCHES; padding holds noise, which must not matter."""
     rng = np.random.default_rng(0)
     count, unit = len(prompts), config.vision.spatial_merge_size**2

@@ -10,13 +10,15 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from vcap_jax.models.errors import CheckpointError
 from vcap_jax.system.json_values import JsonDict, JsonObject
+
+Config = TypeVar("Config")
 
 ACTIVATION_NAMES = ("gelu", "gelu_pytorch_tanh", "quick_gelu", "relu", "silu")
 """Values of ``hidden_act`` that ``layers.ACTIVATIONS`` implements."""
@@ -26,14 +28,16 @@ DEFAULT_VISION_ROPE_THETA = 10_000.0
 DEFAULT_MROPE_SECTION = (24, 20, 20)
 
 
-def _require_positive(owner: object, *names: str) -> None:
+def require_positive(owner: object, *names: str) -> None:
+    """Raises ValueError for a field that is no positive integer."""
     for name in names:
         value = getattr(owner, name)
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise ValueError(f"{type(owner).__name__}.{name} must be a positive integer, got {value!r}")
 
 
-def _require_activation(owner: object, name: str) -> None:
+def require_activation(owner: object, name: str) -> None:
+    """Raises ValueError for a ``hidden_act`` that is not implemented."""
     if name not in ACTIVATION_NAMES:
         raise ValueError(
             f"{type(owner).__name__}.hidden_act {name!r} is not implemented; "
@@ -67,7 +71,7 @@ class TextConfig:
     pad_token_id: int | None = None
 
     def __post_init__(self) -> None:
-        _require_positive(
+        require_positive(
             self,
             "vocab_size",
             "hidden_size",
@@ -78,7 +82,7 @@ class TextConfig:
             "head_dim",
             "max_position_embeddings",
         )
-        _require_activation(self, self.hidden_act)
+        require_activation(self, self.hidden_act)
         if self.head_dim % 2:
             raise ValueError(f"TextConfig.head_dim must be even (rotary pairs), got {self.head_dim}")
         if self.num_attention_heads % self.num_key_value_heads:
@@ -114,7 +118,7 @@ class VisionConfig:
     rope_theta: float = DEFAULT_VISION_ROPE_THETA
 
     def __post_init__(self) -> None:
-        _require_positive(
+        require_positive(
             self,
             "depth",
             "hidden_size",
@@ -127,7 +131,7 @@ class VisionConfig:
             "out_hidden_size",
             "num_position_embeddings",
         )
-        _require_activation(self, self.hidden_act)
+        require_activation(self, self.hidden_act)
         if self.hidden_size % self.num_heads or self.head_dim % 4:
             raise ValueError(
                 f"VisionConfig.hidden_size ({self.hidden_size}) must be num_heads ({self.num_heads}) times a "
@@ -221,29 +225,15 @@ class Qwen3VLConfig:
             raise ValueError(
                 "config: the weights are quantised; take the checkpoint of this size in bfloat16"
             )
-        text, vision = _section(values, "text_config"), _section(values, "vision_config")
-        top: dict[str, Any] = {name: values[name] for name in _TOP_FIELDS if values.get(name) is not None}
+        text, vision = section(values, "text_config"), section(values, "vision_config")
+        top: dict[str, Any] = {name: values[name] for name in TOP_FIELDS if values.get(name) is not None}
         top.setdefault("tie_word_embeddings", bool(text.get("tie_word_embeddings", False)))
-        return cls(text=_text_from_dict(text), vision=_vision_from_dict(vision), **top)
+        return cls(text=_text_from_dict(text), vision=vision_from_dict(vision), **top)
 
     @classmethod
     def from_pretrained(cls, path: str | Path) -> Qwen3VLConfig:
         """Read ``config.json``, given its path or the folder that holds it."""
-        file = Path(path)
-        if file.is_dir():
-            file = file / "config.json"
-        if not file.is_file():
-            raise FileNotFoundError(f"no model configuration at {file}; expected a folder with a config.json")
-        try:
-            values = json.loads(file.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise CheckpointError(
-                f"{file} is not valid JSON ({error}): restore it from the checkpoint"
-            ) from error
-        try:
-            return cls.from_dict(values)
-        except ValueError as error:
-            raise CheckpointError(f"{file}: {error}") from error
+        return read_config(path, cls.from_dict)
 
     def to_dict(self) -> JsonDict:
         """The ``config.json`` of this model, in the spelling of the published checkpoints."""
@@ -254,22 +244,16 @@ class Qwen3VLConfig:
             "mrope_interleaved": True,
             "mrope_section": list(section),
         }
-        vision = dataclasses.asdict(self.vision)
-        vision["deepstack_visual_indexes"] = list(self.vision.deepstack_visual_indexes)
-        if vision["rope_theta"] == DEFAULT_VISION_ROPE_THETA:
-            del vision["rope_theta"]  # published configurations do not name it
-        else:
-            vision["rope_parameters"] = {"rope_type": "axial", "rope_theta": vision.pop("rope_theta")}
         return {
             "architectures": ["Qwen3VLForConditionalGeneration"],
             "model_type": "qwen3_vl",
             "text_config": {"model_type": "qwen3_vl_text", **text},
-            "vision_config": {"model_type": "qwen3_vl", **vision},
-            **{name: getattr(self, name) for name in _TOP_FIELDS},
+            "vision_config": {"model_type": "qwen3_vl", **vision_to_dict(self.vision)},
+            **{name: getattr(self, name) for name in TOP_FIELDS},
         }
 
 
-_TOP_FIELDS = (
+TOP_FIELDS = (
     "image_token_id",
     "video_token_id",
     "vision_start_token_id",
@@ -278,20 +262,43 @@ _TOP_FIELDS = (
 )
 
 
-def _section(values: JsonObject, name: str) -> JsonObject:
+def read_config(path: str | Path, parse: Callable[[JsonObject], Config]) -> Config:
+    """What ``parse`` makes of a ``config.json``, given its path or the folder that holds it.
+
+    Raises CheckpointError for what is no JSON or what ``parse`` refuses (ValueError), FileNotFoundError without one.
+    """
+    file = Path(path)
+    if file.is_dir():
+        file = file / "config.json"
+    if not file.is_file():
+        raise FileNotFoundError(f"no model configuration at {file}; expected a folder with a config.json")
+    try:
+        values = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise CheckpointError(
+            f"{file} is not valid JSON ({error}): restore it from the checkpoint"
+        ) from error
+    try:
+        return parse(values)
+    except ValueError as error:
+        raise CheckpointError(f"{file}: {error}") from error
+
+
+def section(values: JsonObject, name: str) -> JsonObject:
+    """A nested configuration. Raises ValueError without one."""
     section = values.get(name)
     if not isinstance(section, Mapping):
         raise ValueError(f"config: {name!r} is missing or not a dictionary")
     return section
 
 
-def _known_fields(cls: type, values: JsonObject) -> dict[str, Any]:
+def known_fields(cls: type, values: JsonObject) -> dict[str, Any]:
     """Keyword arguments of a configuration; what is in them only its constructor finds out."""
     names = {item.name for item in dataclasses.fields(cls)}
     return {name: value for name, value in values.items() if name in names and value is not None}
 
 
-def _rope_settings(values: Mapping[str, Any], section: str, rope_type: str) -> dict[str, Any]:
+def rope_settings(values: Mapping[str, Any], section: str, rope_type: str) -> dict[str, Any]:
     """Merge the spellings of the rotary settings; refuse scalings that would silently change positions."""
     merged: dict[str, Any] = {}
     if values.get("rope_theta") is not None:
@@ -310,8 +317,8 @@ def _rope_settings(values: Mapping[str, Any], section: str, rope_type: str) -> d
 
 
 def _text_from_dict(values: JsonObject) -> TextConfig:
-    rope = _rope_settings(values, "text_config", "default")
-    fields = _known_fields(TextConfig, values)
+    rope = rope_settings(values, "text_config", "default")
+    fields = known_fields(TextConfig, values)
     fields["rope_theta"] = float(rope.get("rope_theta", DEFAULT_TEXT_ROPE_THETA))
     fields["mrope_section"] = tuple(rope.get("mrope_section", DEFAULT_MROPE_SECTION))
     if values.get("num_key_value_heads") is None and "num_attention_heads" in fields:
@@ -322,9 +329,10 @@ def _text_from_dict(values: JsonObject) -> TextConfig:
     return TextConfig(**fields)
 
 
-def _vision_from_dict(values: JsonObject) -> VisionConfig:
-    rope = _rope_settings(values, "vision_config", "axial")
-    fields = _known_fields(VisionConfig, values)
+def vision_from_dict(values: JsonObject) -> VisionConfig:
+    """The tower of a ``vision_config``. Raises ValueError for one that is not implemented."""
+    rope = rope_settings(values, "vision_config", "axial")
+    fields = known_fields(VisionConfig, values)
     fields["rope_theta"] = float(rope.get("rope_theta", DEFAULT_VISION_ROPE_THETA))
     for name in ("patch_size", "temporal_patch_size"):
         value = fields.get(name)
@@ -335,3 +343,14 @@ def _vision_from_dict(values: JsonObject) -> VisionConfig:
     if "deepstack_visual_indexes" in fields:
         fields["deepstack_visual_indexes"] = tuple(fields["deepstack_visual_indexes"])
     return VisionConfig(**fields)
+
+
+def vision_to_dict(config: VisionConfig) -> JsonDict:
+    """The ``vision_config`` of a tower but for its model_type."""
+    values = dataclasses.asdict(config)
+    values["deepstack_visual_indexes"] = list(config.deepstack_visual_indexes)
+    if values["rope_theta"] == DEFAULT_VISION_ROPE_THETA:
+        del values["rope_theta"]  # published configurations do not name it
+    else:
+        values["rope_parameters"] = {"rope_type": "axial", "rope_theta": values.pop("rope_theta")}
+    return values

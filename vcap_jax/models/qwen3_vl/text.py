@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -87,11 +87,24 @@ class Attention(nnx.Module):
         return by_group(self.out(whole_sequence(out.reshape(*x.shape[:-1], -1))))
 
 
+class MLPSizes(Protocol):
+    """What a SwiGLU needs to know of a decoder's configuration."""
+
+    @property
+    def hidden_size(self) -> int: ...
+    @property
+    def intermediate_size(self) -> int: ...
+    @property
+    def hidden_act(self) -> str: ...
+    @property
+    def initializer_range(self) -> float: ...
+
+
 class MLP(nnx.Module):
     """SwiGLU: ``down(act(gate(x)) * up(x))``."""
 
     def __init__(
-        self, config: TextConfig, *, rngs: nnx.Rngs, param_dtype: DTypeLike, stack: tuple[int, ...]
+        self, config: MLPSizes, *, rngs: nnx.Rngs, param_dtype: DTypeLike, stack: tuple[int, ...]
     ) -> None:
         linear = functools.partial(
             Linear,

@@ -28,9 +28,9 @@ def _layer_norm(name: str, path: str) -> tuple[Rule, ...]:
 
 
 _BLOCK, _LAYER = "model.visual.blocks.{i}", "model.language_model.layers.{i}"
-_EMBEDDING, _HEAD = "model.language_model.embed_tokens.weight", "lm_head.weight"
+EMBEDDING, HEAD = "model.language_model.embed_tokens.weight", "lm_head.weight"
 _DEEPSTACK = "model.visual.deepstack_merger_list.{i}"
-RULES: tuple[Rule, ...] = (
+VISION_RULES: tuple[Rule, ...] = (
     Rule("model.visual.patch_embed.proj.weight", "visual.patch_embed.kernel", "conv"),
     Rule("model.visual.patch_embed.proj.bias", "visual.patch_embed.bias"),
     Rule("model.visual.pos_embed.weight", "visual.pos_embed"),
@@ -46,7 +46,10 @@ RULES: tuple[Rule, ...] = (
     *_layer_norm(f"{_DEEPSTACK}.norm", "visual.deepstack_mergers.norm"),
     *_linear(f"{_DEEPSTACK}.linear_fc1", "visual.deepstack_mergers.fc1"),
     *_linear(f"{_DEEPSTACK}.linear_fc2", "visual.deepstack_mergers.fc2"),
-    Rule(_EMBEDDING, "text.embed_tokens"),
+)
+RULES: tuple[Rule, ...] = (
+    *VISION_RULES,
+    Rule(EMBEDDING, "text.embed_tokens"),
     Rule(f"{_LAYER}.input_layernorm.weight", "text.layers.input_norm.scale"),
     Rule(f"{_LAYER}.post_attention_layernorm.weight", "text.layers.post_attention_norm.scale"),
     *_linear(f"{_LAYER}.self_attn.q_proj", "text.layers.attention.qkv", "q"),
@@ -59,7 +62,7 @@ RULES: tuple[Rule, ...] = (
     *_linear(f"{_LAYER}.mlp.up_proj", "text.layers.mlp.gate_up", "up", bias=False),
     *_linear(f"{_LAYER}.mlp.down_proj", "text.layers.mlp.down", bias=False),
     Rule("model.language_model.norm.weight", "text.norm.scale"),
-    Rule(_HEAD, "lm_head"),
+    Rule(HEAD, "lm_head"),
 )
 
 
@@ -109,13 +112,13 @@ def weight_map(config: Qwen3VLConfig) -> WeightMap:
     rotary frequencies."""
 
     def derived(name: str) -> bool:
-        return (name == _HEAD and config.tie_word_embeddings) or name.endswith("rotary_emb.inv_freq")
+        return (name == HEAD and config.tie_word_embeddings) or name.endswith("rotary_emb.inv_freq")
 
     return WeightMap(
         checkpoint_tensors(config),
         canonical_name,
         derived,
-        copies=((_HEAD, _EMBEDDING),) if config.tie_word_embeddings else (),
+        copies=((HEAD, EMBEDDING),) if config.tie_word_embeddings else (),
         adaptable="text.layers.",
     )
 

@@ -153,6 +153,15 @@ def test_a_checkpoint_that_thinks_aloud_is_refused(folder: Path) -> None:
         Processor.from_pretrained(folder)
 
 
+def test_a_model_that_may_think_aloud_is_asked_not_to(folder: Path) -> None:
+    template = folder / "chat_template.jinja"
+    opened = "{{- '<think>\n' if enable_thinking is not defined or enable_thinking else '<think>\n\n</think>\n\n' -}}"
+    template.write_text(template.read_text() + "{%- if add_generation_prompt -%}" + opened + "{%- endif -%}")
+    processor = Processor.from_pretrained(folder)
+    asked = processor.tokenizer.decode(processor.encode([TextPart("Hm.")]).tokens)
+    assert asked.endswith("<|im_start|>assistant\n<think>\n\n</think>\n\n")
+
+
 def test_a_model_config_that_disagrees_is_refused(folder: Path) -> None:
     (folder / "config.json").write_text(
         json.dumps({"image_token_id": 3, "vision_config": {"patch_size": 14}})

@@ -265,11 +265,12 @@ class Processor:
         )
 
     def _asked(self, message: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
-        """A user's message through the chat template."""
+        """A user's message through the chat template, answered without thinking aloud where the model may."""
         return self.tokenizer.apply_chat_template(
             [{"role": "user", "content": message}],
             tokenize=False,
             add_generation_prompt=add_generation_prompt,
+            enable_thinking=False,
         )
 
     def _video_text(self, part: VideoPart) -> str:

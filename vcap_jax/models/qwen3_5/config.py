@@ -1,0 +1,231 @@
+"""Configuration of a Qwen3.5 model, read from and written to a checkpoint's own ``config.json``."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from vcap_jax.models.qwen3_vl.config import (
+    TOP_FIELDS,
+    VisionConfig,
+    known_fields,
+    read_config,
+    require_activation,
+    require_positive,
+    rope_settings,
+    section,
+    vision_from_dict,
+    vision_to_dict,
+)
+from vcap_jax.system.json_values import JsonDict, JsonObject
+
+LINEAR, FULL = "linear_attention", "full_attention"
+"""Kinds of layers, as ``layer_types`` names them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextConfig:
+    """The decoder. Names and defaults are those of the public ``text_config``.
+
+    Of ``full_attention_interval`` layers the last attends to all tokens, the others are gated delta rules. Rotary
+    positions turn the first ``partial_rotary_factor`` of a head; ``mrope_section``: see ``qwen3_vl.rope.mrope``.
+    """
+
+    vocab_size: int = 248_320
+    hidden_size: int = 4096
+    intermediate_size: int = 12_288
+    num_hidden_layers: int = 32
+    num_attention_heads: int = 16
+    num_key_value_heads: int = 4
+    head_dim: int = 256
+    hidden_act: str = "silu"
+    max_position_embeddings: int = 32_768
+    initializer_range: float = 0.02
+    rms_norm_eps: float = 1e-6
+    rope_theta: float = 10_000.0
+    partial_rotary_factor: float = 0.25
+    mrope_section: tuple[int, ...] = (11, 11, 10)
+    full_attention_interval: int = 4
+    linear_conv_kernel_dim: int = 4
+    linear_key_head_dim: int = 128
+    linear_value_head_dim: int = 128
+    linear_num_key_heads: int = 16
+    linear_num_value_heads: int = 32
+    bos_token_id: int | None = None
+    eos_token_id: int | None = None
+    pad_token_id: int | None = None
+
+    def __post_init__(self) -> None:
+        sizes = [item.name for item in dataclasses.fields(self) if item.type == "int"]
+        require_positive(self, *sizes)
+        require_activation(self, self.hidden_act)
+        for several, of in (
+            ("num_attention_heads", "num_key_value_heads"),
+            ("linear_num_value_heads", "linear_num_key_heads"),
+            ("num_hidden_layers", "full_attention_interval"),
+        ):
+            if getattr(self, several) % getattr(self, of):
+                raise ValueError(
+                    f"TextConfig.{several} ({getattr(self, several)}) must be a multiple of "
+                    f"{of} ({getattr(self, of)})"
+                )
+        if self.full_attention_interval < 2:
+            raise ValueError(
+                "TextConfig.full_attention_interval is 1: a model without linear attention is none of these"
+            )
+        if not 0 < self.rotary_dim <= self.head_dim or self.rotary_dim % 2:
+            raise ValueError(
+                f"TextConfig.partial_rotary_factor ({self.partial_rotary_factor}) of head_dim ({self.head_dim}) must "
+                "be an even number of dimensions (rotary pairs)"
+            )
+        if len(self.mrope_section) != 3 or min(self.mrope_section) < 0:
+            raise ValueError(f"TextConfig.mrope_section needs three counts >= 0, got {self.mrope_section}")
+
+    @property
+    def rotary_dim(self) -> int:
+        """Of a head's dimensions those that positions turn."""
+        return int(self.head_dim * self.partial_rotary_factor)
+
+    @property
+    def layer_types(self) -> tuple[str, ...]:
+        """The kind of each layer."""
+        return ((LINEAR,) * (self.full_attention_interval - 1) + (FULL,)) * self.blocks
+
+    @property
+    def blocks(self) -> int:
+        """How often the pattern of layers is repeated."""
+        return self.num_hidden_layers // self.full_attention_interval
+
+    def numbers_of(self, kind: str) -> tuple[int, ...]:
+        """Which layers are of a kind, from 0."""
+        return tuple(i for i, found in enumerate(self.layer_types) if found == kind)
+
+    @property
+    def linear_channels(self) -> int:
+        """Of a gated delta rule those that go through the convolution: queries, keys, values."""
+        keys = self.linear_num_key_heads * self.linear_key_head_dim
+        return 2 * keys + self.linear_num_value_heads * self.linear_value_head_dim
+
+
+@dataclass(frozen=True, kw_only=True)
+class Qwen35Config:
+    """A whole model: both towers, the placeholder tokens, and whether the head is the embedding table."""
+
+    text: TextConfig = field(default_factory=TextConfig)
+    vision: VisionConfig = field(
+        default_factory=lambda: VisionConfig(out_hidden_size=4096, deepstack_visual_indexes=())
+    )
+    image_token_id: int = 248_056
+    video_token_id: int = 248_057
+    vision_start_token_id: int = 248_053
+    vision_end_token_id: int = 248_054
+    tie_word_embeddings: bool = False
+
+    def __post_init__(self) -> None:
+        if self.vision.out_hidden_size != self.text.hidden_size:
+            raise ValueError(
+                f"vision_config.out_hidden_size ({self.vision.out_hidden_size}) must equal "
+                f"text_config.hidden_size ({self.text.hidden_size})"
+            )
+        if self.vision.deepstack_visual_indexes:
+            raise ValueError(
+                "vision_config.deepstack_visual_indexes: Qwen3.5 takes no features between layers"
+            )
+
+    @property
+    def head_sizes(self) -> dict[str, int]:
+        """Numbers of an attention head in each tower."""
+        return {"text": self.text.head_dim, "vision": self.vision.head_dim}
+
+    @property
+    def end_token_id(self) -> int | None:
+        """The token that ends a caption, if the configuration names it."""
+        return self.text.eos_token_id
+
+    @property
+    def special_token_ids(self) -> tuple[int, ...]:
+        """Those a caption may not contain, as far as the configuration names them."""
+        return (
+            self.image_token_id,
+            self.video_token_id,
+            self.vision_start_token_id,
+            self.vision_end_token_id,
+        )
+
+    @classmethod
+    def from_dict(cls, values: JsonObject) -> Qwen35Config:
+        """Build from the parsed ``config.json``; keys that do not shape the model are ignored.
+
+        Raises:
+            ValueError: not a dense Qwen3.5 configuration, one of quantised weights, or one with something that is not
+                implemented.
+        """
+        model_type = values.get("model_type", "qwen3_5")
+        if model_type != "qwen3_5":
+            raise ValueError(
+                f"config: model_type is {model_type!r}; only dense 'qwen3_5' models are implemented"
+            )
+        if values.get("quantization_config"):
+            raise ValueError(
+                "config: the weights are quantised; take the checkpoint of this size in bfloat16"
+            )
+        text, vision = section(values, "text_config"), section(values, "vision_config")
+        top: dict[str, Any] = {name: values[name] for name in TOP_FIELDS if values.get(name) is not None}
+        top.setdefault("tie_word_embeddings", bool(text.get("tie_word_embeddings", False)))
+        taps = vision.get("deepstack_visual_indexes") or []
+        tower = vision_from_dict({**vision, "deepstack_visual_indexes": taps})
+        return cls(text=_text_from_dict(text), vision=tower, **top)
+
+    @classmethod
+    def from_pretrained(cls, path: str | Path) -> Qwen35Config:
+        """Read ``config.json``, given its path or the folder that holds it."""
+        return read_config(path, cls.from_dict)
+
+    def to_dict(self) -> JsonDict:
+        """The ``config.json`` of this model, in the spelling of the published checkpoints."""
+        text = {name: value for name, value in dataclasses.asdict(self.text).items() if value is not None}
+        text["rope_parameters"] = {
+            "rope_type": "default",
+            "rope_theta": text.pop("rope_theta"),
+            "partial_rotary_factor": text.pop("partial_rotary_factor"),
+            "mrope_interleaved": True,
+            "mrope_section": list(text.pop("mrope_section")),
+        }
+        text["layer_types"] = list(self.text.layer_types)
+        return {
+            "architectures": ["Qwen3_5ForConditionalGeneration"],
+            "model_type": "qwen3_5",
+            "text_config": {"model_type": "qwen3_5_text", **text},
+            "vision_config": {"model_type": "qwen3_5", **vision_to_dict(self.vision)},
+            **{name: getattr(self, name) for name in TOP_FIELDS},
+        }
+
+
+def _text_from_dict(values: JsonObject) -> TextConfig:
+    if values.get("attention_bias"):
+        raise ValueError("text_config: attention_bias is true, which is not implemented")
+    if values.get("attn_output_gate") is False:
+        raise ValueError("text_config: attn_output_gate is false, which is not implemented")
+    rope = rope_settings(values, "text_config", "default")
+    fields = known_fields(TextConfig, values)
+    for name in ("rope_theta", "partial_rotary_factor"):
+        if name in rope:
+            fields[name] = float(rope[name])
+    if "mrope_section" in rope:
+        fields["mrope_section"] = tuple(rope["mrope_section"])
+    kinds: list[object] = list(values.get("layer_types") or [])  # type: ignore[arg-type]
+    if FULL in kinds:
+        fields["full_attention_interval"] = kinds.index(FULL) + 1
+    for name in ("bos_token_id", "eos_token_id", "pad_token_id"):
+        if isinstance(fields.get(name), Sequence):
+            del fields[name]  # a list of stop tokens belongs to generation_config.json
+    config = TextConfig(**fields)
+    if kinds and kinds != list(config.layer_types):
+        raise ValueError(
+            f"text_config: layer_types is {kinds}; only {FULL} as the last of every few layers and {LINEAR} "
+            "as all others is implemented"
+        )
+    return config

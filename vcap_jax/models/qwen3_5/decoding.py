@@ -1,0 +1,340 @@
+"""The model laid out for decoding: one array per layer, parameters and states alike.
+
+As for Qwen3-VL (``vcap_jax.models.qwen3_vl.decoding`` says why), but that three layers of four have no keys and values:
+a caption carries a memory of each, which every token replaces.
+
+Letters in shapes: as in ``vcap_jax.models.qwen3_vl.model``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, replace
+from typing import Generic, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from jax.tree_util import KeyPath
+from jax.typing import DTypeLike
+from typing_extensions import TypeVar
+
+from vcap_jax.kernels import attention
+from vcap_jax.kernels.attention.chunked_prefill import continued
+from vcap_jax.kernels.native import skinny_matmul as few_rows
+from vcap_jax.models import family
+from vcap_jax.models.family import Params
+from vcap_jax.models.layers import Linear, take_rows
+from vcap_jax.models.qwen3_5.config import FULL
+from vcap_jax.models.qwen3_5.model import Qwen35, forked
+from vcap_jax.models.qwen3_5.text import AttentionLayer, DeltaLayer, DeltaNet, Entered, Memory
+from vcap_jax.models.qwen3_vl.inputs import PromptBatch, VisualFeatures
+from vcap_jax.models.qwen3_vl.model import next_position
+from vcap_jax.parallel.group_sharding import cut_by_tensor
+
+Array = jax.Array
+
+Leaf = TypeVar("Leaf", default=Array)
+Memories = TypeVar("Memories", default=tuple[Memory, ...])
+GraphDef: TypeAlias = nnx.GraphDef[Qwen35]
+
+_DELTA, _ATTENTION = ("text", "delta_layers"), ("text", "attention_layers")
+_AS_KEPT = ("scale", "log_rate", "rate_bias")
+"""Parameters that are computed with in float32, whatever the type of the computation."""
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class PromptState(Generic[Leaf, Memories]):
+    """What decoding needs of the prompts; never written to while it decodes.
+
+    keys: an array [B, K, d, P] per layer of attention; values: [B, K, P, d]. memories: behind the last real token, of
+    each gated delta rule, [B, ...]. lengths: [B] int32 real tokens. next_position: [B] int32 M-RoPE position of the
+    first caption token.
+    """
+
+    keys: tuple[Leaf, ...]
+    values: tuple[Leaf, ...]
+    memories: Memories
+    lengths: Leaf
+    next_position: Leaf
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class CaptionColumns(Generic[Leaf]):
+    """Keys [B G K, d, T] and values [B G K, T, d] of the captions, an array per layer of attention; rows lie as in
+    ``kernels.attention.caption_rows``."""
+
+    keys: tuple[Leaf, ...]
+    values: tuple[Leaf, ...]
+
+
+CaptionState: TypeAlias = family.CaptionState[CaptionColumns, tuple[Memory, ...]]
+DecodeParams: TypeAlias = family.DecodeParams[tuple[Params, ...]]
+
+
+def apart(graphdef: GraphDef, trainable: Params, frozen: Params) -> tuple[Params, Params]:
+    """The parameters of ``nnx.merge(graphdef, trainable, frozen)``: those of the decoder's layers, stacked, and the
+    rest. Nothing is computed."""
+    state = nnx.state(nnx.merge(graphdef, trainable, frozen))
+    stacked, rest = nnx.split_state(
+        state, lambda path, _: tuple(map(str, path[:2])) in (_DELTA, _ATTENTION), ...
+    )
+    return stacked, rest
+
+
+def lay_out(graphdef: GraphDef, stacked: Params, rest: Params) -> DecodeParams:
+    """Both results of ``apart`` for decoding: a parameter tree per layer, in the model's order, and everything else.
+    Pure, to be traced."""
+    model = nnx.merge(graphdef, rest, stacked)
+    stacked, rest = (
+        jax.tree.map(lambda x, dtype: x.astype(dtype), tree, decoded_types(tree, model.dtype))
+        for tree in (stacked, rest)
+    )
+    kinds = nnx.split_state(stacked, lambda path, _: str(path[1]) == _DELTA[1], ...)
+    taken = [0, 0]
+    layers = []
+    for kind in model.config.text.layer_types:
+        which = int(kind == FULL)
+        layers.append(jax.tree.map(lambda x, i=taken[which]: x[i], kinds[which]))
+        taken[which] += 1
+    return DecodeParams(tuple(layers), rest)
+
+
+def decoded_types(params: Params, dtype: DTypeLike) -> Params:
+    """The types that generation uses parameters in, a tree like ``params`` (arrays or abstract).
+
+    The decoder casts each of its own to the type of the computation, ``dtype``, on use, but for those that it computes
+    with in float32. The vision tower's stay as they are kept.
+    """
+
+    def of(path: KeyPath[Hashable], x: Array) -> np.dtype:
+        names = [getattr(part, "key", None) for part in path]
+        kept = names[0] == "visual" or any(name in names for name in _AS_KEPT)
+        return x.dtype if kept else jnp.dtype(dtype)
+
+    return jax.tree_util.tree_map_with_path(of, params)
+
+
+class DecodeModel:
+    """Prefill and decode over ``DecodeParams``; made inside a traced function.
+
+    Where attention is in C++ (``native``), so are products of few rows, if they may be (``native.few_rows``).
+
+    graphdef: of the ``Qwen35`` that the parameters were laid out from.
+    """
+
+    def __init__(self, graphdef: GraphDef, params: DecodeParams) -> None:
+        # A module of the definition with one layer's parameters in the place of each stack, for every layer.
+        interval = nnx.merge(graphdef, params.rest, *params.layers[-2:]).config.text.full_attention_interval
+        self.layers: list[DeltaLayer | AttentionLayer] = []
+        for number, own in enumerate(params.layers):
+            attends = (number + 1) % interval == 0
+            other = params.layers[0 if attends else interval - 1]
+            model = nnx.merge(graphdef, params.rest, own, other)
+            self.layers.append(model.text.attention_layers if attends else model.text.delta_layers)
+        self._model = model
+        self.config, self.dtype = model.config, model.dtype
+        if model.kernel.name == "native" and few_rows.usable(self.dtype):
+            for layer in self.layers:
+                for _, module in nnx.iter_modules(layer):
+                    if isinstance(module, Linear):
+                        module.product = few_rows.product
+
+    def prefill(
+        self, prompt: PromptBatch, features: VisualFeatures | None, *, chunk: int
+    ) -> tuple[Array, PromptState]:
+        """Hidden state [B, D] of each prompt's last real token, and what its captions need of it.
+
+        chunk: prompts of more tokens are computed in chunks of that many, which bounds the memory of activations.
+        """
+        x, cos, sin = self._model.embed_prompt(prompt, features)
+        lengths = jnp.asarray(prompt.lengths)
+        batch, length, width = x.shape
+        stretch = min(chunk, length)
+        padding = -length % stretch
+        x, cos, sin = (jnp.pad(a, ((0, 0), (0, padding), (0, 0))) for a in (x, cos, sin))
+        config = self.config.text
+        shape = (batch, length + padding, config.num_key_value_heads, config.head_dim)
+        empty = tuple(self._by_heads(jnp.zeros(shape, x.dtype), 2) for _ in self._of(AttentionLayer))
+        nothing = tuple(layer.delta.nothing(batch, dtype=x.dtype) for layer in self._of(DeltaLayer))
+        carry = (jnp.zeros((batch, width), x.dtype), empty, empty, nothing)
+
+        def one(index: Array, carry: _Carry) -> _Carry:
+            start = index * stretch
+            part = [jax.lax.dynamic_slice_in_dim(a, start, stretch, axis=1) for a in (x, cos, sin)]
+            return self._stretch((part[0], part[1], part[2]), start, lengths, carry)
+
+        if padding + length == stretch:
+            carry = self._stretch((x, cos, sin), None, lengths, carry)
+        else:
+            carry = jax.lax.fori_loop(0, (length + padding) // stretch, one, carry)
+        last, keys, values, memories = carry
+        # Keys with the tokens last, values with them second to last: what the products of decoding take.
+        keys = tuple(jnp.transpose(k[:, :length], (0, 2, 3, 1)) for k in keys)
+        values = tuple(jnp.swapaxes(v[:, :length], 1, 2) for v in values)
+        state = PromptState(keys, values, memories, lengths, next_position(prompt))
+        return self._model.text.norm(last), state
+
+    def _stretch(
+        self, tokens: tuple[Array, Array, Array], start: Array | None, lengths: Array, carry: _Carry
+    ) -> _Carry:
+        """All layers over a stretch of the prompts: hidden states [B, S, D], cosines and sines.
+
+        start: of the stretch; None: it is the whole prompt. carry: of the stretches before, see ``_Carry``.
+        """
+        hidden, cos, sin = tokens
+        last, keys, values, memories = carry[0], list(carry[1]), list(carry[2]), list(carry[3])
+        begin = jnp.zeros((), jnp.int32) if start is None else start
+        length = hidden.shape[1]
+        counts = jnp.clip(lengths - begin, 0, length)
+        deltas = attentions = 0
+        for layer in self.layers:
+            if isinstance(layer, DeltaLayer):
+
+                def recur(net: DeltaNet, entered: Entered, at: int = deltas) -> Array:
+                    out, memories[at] = net.sequence(entered, memories[at], counts)
+                    return out
+
+                hidden, deltas = layer(hidden, recur), deltas + 1
+                continue
+
+            def attend(q: Array, k: Array, v: Array, at: int = attentions) -> Array:
+                kernel = self._model.kernel
+                if start is None:
+                    keys[at], values[at] = k, v
+                    return attention.causal(q, k, v, kernel)
+                out = continued(q, k, v, keys[at], values[at], start, kernel)
+                keys[at] = jax.lax.dynamic_update_slice_in_dim(keys[at], k, start, axis=1)
+                values[at] = jax.lax.dynamic_update_slice_in_dim(values[at], v, start, axis=1)
+                return out
+
+            hidden, attentions = layer(hidden, cos, sin, attend), attentions + 1
+        place = jnp.maximum(lengths - 1, 0) - begin
+        here = jax.vmap(take_rows)(hidden, jnp.clip(place, 0, length - 1))
+        last = jnp.where(((place >= 0) & (place < length))[:, None], here, last)
+        return last, tuple(keys), tuple(values), tuple(memories)
+
+    @property
+    def vocab_size(self) -> int:
+        """V."""
+        return self.config.text.vocab_size
+
+    @property
+    def _parts(self) -> int:
+        """In how many parts the devices around cut the key heads."""
+        return attention.head_parts(self.config.text.num_key_value_heads)
+
+    def _by_heads(self, x: Array, axis: int) -> Array:
+        """``x`` with the key heads on ``axis``, cut as they are."""
+        return cut_by_tensor(x, axis) if self._parts > 1 else x
+
+    def _of(self, kind: type[_Layer]) -> list[_Layer]:
+        return [layer for layer in self.layers if isinstance(layer, kind)]
+
+    def empty(
+        self, *, groups: int, prompt_tokens: int, captions: int, caption_tokens: int
+    ) -> tuple[PromptState, CaptionState]:
+        """States of zeros."""
+        heads, dim = self.config.text.num_key_value_heads, self.config.text.head_dim
+
+        def arrays(*shape: int) -> tuple[Array, ...]:
+            return tuple(jnp.zeros(shape, self.dtype) for _ in self._of(AttentionLayer))
+
+        def memories(*lead: int) -> tuple[Memory, ...]:
+            return tuple(layer.delta.nothing(*lead, dtype=self.dtype) for layer in self._of(DeltaLayer))
+
+        numbers, rows = jnp.zeros((groups,), jnp.int32), groups * captions * heads
+        prompt = PromptState(
+            arrays(groups, heads, dim, prompt_tokens),
+            arrays(groups, heads, prompt_tokens, dim),
+            memories(groups),
+            numbers,
+            numbers,
+        )
+        columns = CaptionColumns(arrays(rows, dim, caption_tokens), arrays(rows, caption_tokens, dim))
+        return prompt, family.CaptionState(columns, memories(groups, captions), self._parts)
+
+    def begin(self, prompt: PromptState, captions: int) -> tuple[Memory, ...]:
+        """The prompts' memories, for each caption."""
+        return tuple(forked(memory, captions) for memory in prompt.memories)
+
+    def ahead(self, steps: Array, prompt: PromptState) -> tuple[tuple[Array, Array], attention.Seen]:
+        """The rotations of the tokens at ``steps`` [B, n], and which of the prompts' tokens are seen."""
+        seen = attention.Seen.first(prompt.lengths, prompt.keys[0].shape[-1])
+        return self._model.rotations(prompt.next_position[:, None] + steps), seen
+
+    def token_axes(self, columns: CaptionColumns) -> CaptionColumns[int]:
+        """Which axis of each array is the captions' tokens."""
+        return CaptionColumns((2,) * len(columns.keys), (1,) * len(columns.values))
+
+    def tensor_axes(self, prompt: PromptState) -> PromptState[int, object]:
+        """Keys and values are cut by head, where there are as many as devices; memories lie whole on all."""
+        heads = (1 if self._parts > 1 else -1,)
+        whole = jax.tree.map(lambda _: -1, prompt.memories)
+        return PromptState(heads * len(prompt.keys), heads * len(prompt.values), whole, -1, -1)
+
+    def decode(
+        self,
+        tokens: Array,
+        rotation: tuple[Array, Array],
+        prompt_seen: attention.Seen,
+        column: Array,
+        caption_seen: attention.Seen,
+        prompt: PromptState,
+        captions: CaptionState,
+    ) -> tuple[Array, CaptionState]:
+        """Feed one token of every caption.
+
+        tokens: [B, G] int32. rotation: cosine and sine [B, rotary_dim / 2] of the tokens' place, see ``ahead``. column:
+        int32 scalar, where this token's keys and values go. prompt_seen, caption_seen: the tokens that are seen;
+        ``column`` is among them.
+        Returns hidden states [B, G, D] after the final norm, which predict the next token; the state with the token.
+        """
+        cos, sin = (x[:, None] for x in rotation)
+        x = self._model.text.embed(tokens)
+        keys, values = list(captions.columns.keys), list(captions.columns.values)
+        memories = list(captions.carried)
+        deltas = attentions = 0
+        for layer in self.layers:
+            if isinstance(layer, DeltaLayer):
+
+                def recur(net: DeltaNet, entered: Entered, at: int = deltas) -> Array:
+                    out, memory = net.token(
+                        Entered(*map(_joined, entered)), jax.tree.map(_joined, memories[at])
+                    )
+                    memories[at] = jax.tree.map(lambda a: a.reshape(*tokens.shape, *a.shape[1:]), memory)
+                    return out.reshape(*tokens.shape, *out.shape[1:])
+
+                x, deltas = layer(x, recur), deltas + 1
+                continue
+
+            def attend(q: Array, k: Array, v: Array, at: int = attentions) -> Array:
+                new_keys, new_values = (attention.rows_of(a, captions.parts) for a in (k, v))
+                put = jax.lax.dynamic_update_slice_in_dim
+                keys[at] = put(keys[at], new_keys[..., None], column, axis=2)
+                values[at] = put(values[at], new_values[:, None], column, axis=1)
+                own = attention.Cached(keys[at], values[at], caption_seen, captions.parts)
+                shared = attention.Cached(prompt.keys[at], prompt.values[at], prompt_seen)
+                return self._model.kernel.decode(q, shared, own)
+
+            x, attentions = layer(x, cos, sin, attend), attentions + 1
+        columns = CaptionColumns(tuple(keys), tuple(values))
+        return self._model.text.norm(x), replace(captions, columns=columns, carried=tuple(memories))
+
+    def logits(self, hidden: Array) -> Array:
+        """[..., D] -> float32 [..., vocab_size]."""
+        return self._model.logits(hidden)
+
+
+_Layer = TypeVar("_Layer", DeltaLayer, AttentionLayer)
+_Carry: TypeAlias = tuple[Array, tuple[Array, ...], tuple[Array, ...], tuple[Memory, ...]]
+"""Hidden states [B, D] of the last real tokens, as far as they have come; keys and values [B, P, K, d] of each layer of
+attention; memories of each gated delta rule."""
+
+
+def _joined(x: Array) -> Array:
+    """[B, G, ...] -> [B G, ...]."""
+    return x.reshape(-1, *x.shape[2:])

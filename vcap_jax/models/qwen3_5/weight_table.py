@@ -1,0 +1,153 @@
+"""The table of names of Qwen3.5: which tensor of a Hugging Face checkpoint fills which block of which parameter."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+
+import jax.numpy as jnp
+from flax import nnx
+from jax.typing import DTypeLike
+
+from vcap_jax.kernels.attention import CHUNKED, Kernel
+from vcap_jax.models.qwen3_5.config import FULL, LINEAR, Qwen35Config
+from vcap_jax.models.qwen3_5.model import Qwen35
+from vcap_jax.models.qwen3_vl.weight_table import EMBEDDING, HEAD, VISION_RULES, canonical_name
+from vcap_jax.models.weight_map import Layout, Rule, Shape, Tensor, WeightMap, flat_parameters, spelled_out
+
+
+def rules(config: Qwen35Config) -> tuple[Rule, ...]:
+    """The table for one configuration: which layers are of which kind depends on it."""
+
+    def layers(kind: str, stack: str, *of: tuple[str, str, Layout, str | None]) -> list[Rule]:
+        numbers = config.text.numbers_of(kind)
+        both: tuple[tuple[str, str, Layout, str | None], ...] = (
+            ("input_layernorm.weight", "input_norm.scale", "same", None),
+            ("post_attention_layernorm.weight", "post_mixer_norm.scale", "same", None),
+            ("mlp.gate_proj.weight", "mlp.gate_up.kernel", "linear", "gate"),
+            ("mlp.up_proj.weight", "mlp.gate_up.kernel", "linear", "up"),
+            ("mlp.down_proj.weight", "mlp.down.kernel", "linear", None),
+        )
+        return [
+            Rule(f"model.language_model.layers.{{i}}.{name}", f"text.{stack}.{path}", layout, part, numbers)
+            for name, path, layout, part in (*both, *of)
+        ]
+
+    return (
+        *VISION_RULES,
+        Rule(EMBEDDING, "text.embed_tokens"),
+        *layers(
+            LINEAR,
+            "delta_layers",
+            ("linear_attn.in_proj_qkv.weight", "delta.enter.kernel", "linear", "channels"),
+            ("linear_attn.in_proj_z.weight", "delta.enter.kernel", "linear", "z"),
+            ("linear_attn.in_proj_b.weight", "delta.enter.kernel", "linear", "b"),
+            ("linear_attn.in_proj_a.weight", "delta.enter.kernel", "linear", "a"),
+            ("linear_attn.conv1d.weight", "delta.conv", "conv", None),
+            ("linear_attn.A_log", "delta.log_rate", "same", None),
+            ("linear_attn.dt_bias", "delta.rate_bias", "same", None),
+            ("linear_attn.norm.weight", "delta.norm.scale", "same", None),
+            ("linear_attn.out_proj.weight", "delta.leave.kernel", "linear", None),
+        ),
+        *layers(
+            FULL,
+            "attention_layers",
+            ("self_attn.q_proj.weight", "attention.qkv.kernel", "linear", "q"),
+            ("self_attn.k_proj.weight", "attention.qkv.kernel", "linear", "k"),
+            ("self_attn.v_proj.weight", "attention.qkv.kernel", "linear", "v"),
+            ("self_attn.o_proj.weight", "attention.out.kernel", "linear", None),
+            ("self_attn.q_norm.weight", "attention.q_norm.scale", "same", None),
+            ("self_attn.k_norm.weight", "attention.k_norm.scale", "same", None),
+        ),
+        Rule("model.language_model.norm.weight", "text.norm.scale"),
+        Rule(HEAD, "lm_head"),
+    )
+
+
+@functools.cache
+def parameter_shapes(config: Qwen35Config) -> Mapping[str, Shape]:
+    """Dotted path -> shape of every parameter of ours; allocates nothing."""
+    return {path: leaf.shape for path, leaf in flat_parameters(abstract_model(config)).items()}
+
+
+def checkpoint_shapes(config: Qwen35Config) -> dict[str, Shape]:
+    """Public name -> shape of every tensor of the checkpoint; allocates nothing."""
+    return {tensor.name: tensor.shape for tensor in checkpoint_tensors(config)}
+
+
+@functools.cache
+def checkpoint_tensors(config: Qwen35Config) -> tuple[Tensor, ...]:
+    """The table spelled out for one configuration."""
+    vision = config.vision
+
+    def convolution(block: Shape) -> Shape:
+        if block[0] == vision.patch_dim:
+            return (
+                block[-1],
+                vision.in_channels,
+                vision.temporal_patch_size,
+                vision.patch_size,
+                vision.patch_size,
+            )
+        return block[-1], 1, block[0]  # each channel's own
+
+    return spelled_out(
+        rules(config),
+        parameter_shapes(config),
+        columns=functools.partial(_columns, config),
+        convolution=convolution,
+    )
+
+
+@functools.cache
+def weight_map(config: Qwen35Config) -> WeightMap:
+    """The tensors, their older names, and those that a checkpoint has besides: the layer that guesses several tokens
+    ahead (``mtp``), which captions are drawn without; a tied head; rotary frequencies."""
+
+    def derived(name: str) -> bool:
+        tied = name == HEAD and config.tie_word_embeddings
+        return tied or name.startswith("mtp.") or name.endswith("rotary_emb.inv_freq")
+
+    return WeightMap(
+        checkpoint_tensors(config),
+        canonical_name,
+        derived,
+        copies=((HEAD, EMBEDDING),) if config.tie_word_embeddings else (),
+        adaptable="text.",
+    )
+
+
+def abstract_model(
+    config: Qwen35Config,
+    *,
+    dtype: DTypeLike = jnp.bfloat16,
+    param_dtype: DTypeLike = jnp.float32,
+    remat: str = "none",
+    kernel: Kernel = CHUNKED,
+) -> Qwen35:
+    """The model with shapes in place of arrays; arguments: see ``Qwen35``."""
+
+    def made() -> Qwen35:
+        rngs = nnx.Rngs(0)
+        return Qwen35(config, rngs=rngs, dtype=dtype, param_dtype=param_dtype, remat=remat, kernel=kernel)
+
+    return nnx.eval_shape(made)
+
+
+def _columns(config: Qwen35Config, part: str) -> tuple[int, int]:
+    """The columns of a joined projection that belong to one of its parts."""
+    text = config.text
+    queries, keys = 2 * text.num_attention_heads * text.head_dim, text.num_key_value_heads * text.head_dim
+    channels, heads = text.linear_channels, text.linear_num_value_heads
+    gates = channels + heads * text.linear_value_head_dim
+    return {
+        "q": (0, queries),
+        "k": (queries, queries + keys),
+        "v": (queries + keys, queries + 2 * keys),
+        "channels": (0, channels),
+        "z": (channels, gates),
+        "b": (gates, gates + heads),
+        "a": (gates + heads, gates + 2 * heads),
+        "gate": (0, text.intermediate_size),
+        "up": (text.intermediate_size, 2 * text.intermediate_size),
+    }[part]
