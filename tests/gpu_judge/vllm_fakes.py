@@ -56,6 +56,7 @@ def write_checkpoint(folder: Path, shards: int = 0, **changes: Any) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps({**CONFIG, **changes}))
     (folder / "tokenizer.json").write_text("{}")
+    (folder / "preprocessor_config.json").write_text("{}")
     if not shards:
         save_file({"weight": np.zeros(4, np.float32)}, folder / "model.safetensors")
         return folder
