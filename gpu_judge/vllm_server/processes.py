@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import os
+import re
 import signal
 import sys
 import time
@@ -17,6 +18,12 @@ from vcap_jax.system.errors import VCapError
 _POLL_S = 0.1
 _GONE_S = 30.0
 _TIDY_S = 5.0
+_ERROR = re.compile(
+    rb"^(?:\([^)\n]*\) )?(?P<logged>ERROR [^\[\n]*\[[^\]\n]*\] )?(?P<said>[\w.]*(?:Error|Exception): .*)$",
+    re.MULTILINE,
+)
+_MOST_LOG = 8_000_000
+_MOST_SAID = 500
 _TRACKER = b"multiprocessing.resource_tracker"
 _PR_SET_PDEATHSIG = 1
 
@@ -123,3 +130,21 @@ def tail(log: Path, lines: int, offset: int = 0) -> str:
     with log.open("rb") as file:
         file.seek(max(offset, log.stat().st_size - lines * 1000))
         return "\n".join(file.read().decode(errors="replace").splitlines()[-lines:])
+
+
+def cause(log: Path, offset: int = 0) -> str:
+    """The error that a server ended with, by its log from byte ``offset`` on; empty where it tells none.
+
+    That is the first one that vLLM logs as such. The engine's cause stands there above what its other processes say of
+    it, some hundred lines before the end. Without one it is the last that a traceback ends with.
+    """
+    try:
+        with log.open("rb") as file:
+            file.seek(offset)
+            found = list(_ERROR.finditer(file.read(_MOST_LOG)))
+    except OSError:  # not there, or a disk that does not answer
+        return ""
+    if not found:
+        return ""
+    best = next((match for match in found if match["logged"]), found[-1])
+    return best["said"].decode(errors="replace").strip()[:_MOST_SAID]

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from gpu_judge.vllm_server import processes
-from gpu_judge.vllm_server.processes import family, read_stat, tail
+from gpu_judge.vllm_server.processes import cause, family, read_stat, tail
+from tests.gpu_judge.vllm_fakes import ENGINE_LOG
 
 SHARING = """
 import signal
@@ -32,6 +33,21 @@ def test_the_end_of_a_log(tmp_path: Path) -> None:
     log.write_text("".join(f"line {k}\n" for k in range(1000)))
     assert tail(log, 2) == "line 998\nline 999"
     assert tail(log, 5, offset=len(log.read_text()) - 9) == "line 999"
+
+
+def test_the_cause_that_a_log_tells(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    assert cause(log) == ""
+    log.write_text("it is loading\n")
+    assert cause(log) == ""
+    log.write_text("ValueError: of the start before\n")
+    before = log.stat().st_size
+    with log.open("a") as file:
+        file.write("Traceback:\n  raise OSError(\nOSError: tried\njson.decoder.JSONDecodeError: line 49\n")
+    assert cause(log, before) == "json.decoder.JSONDecodeError: line 49"
+    with log.open("a") as file:
+        file.write(ENGINE_LOG)
+    assert cause(log, before) == "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
 
 
 @pytest.mark.slow
