@@ -1,6 +1,7 @@
 """A rollout server that is kept running, as the judge's are: started again when it ends, or when its engine hangs.
 
-    python -m vcap_jax.run.supervised_rollout --port=8100 --model=policy --log=FILE --stall-timeout-s=300 -- vllm ...
+    python -m vcap_jax.run.supervised_rollout --port=8100 --model=policy --folder=FOLDER --log=FILE \\
+        --stall-timeout-s=300 -- vllm serve FOLDER ...
 
 ``launch/serve_rollout.py --supervise`` ends in it. Whoever draws captions with the server loses it for as long as a
 start takes, waits for it, gives it the weights again and asks it again for what it owes (``rollout.vllm_engine``).
@@ -25,7 +26,7 @@ from gpu_judge.vllm_server.readiness import NotReady
 from gpu_judge.vllm_server.supervisor import Launch, Supervision, supervise
 from vcap_jax.rollout.falls_asleep import fall_asleep
 from vcap_jax.system.errors import VCapError
-from vcap_jax.system.json_values import JsonObject
+from vcap_jax.system.json_values import JsonObject, parse_json
 from vcap_jax.system.sleep_mode import SleepModeError
 
 _ASKED_S = 300.0
@@ -34,11 +35,13 @@ _SHOWN = 300
 
 @dataclass(frozen=True, kw_only=True)
 class RolloutProbe:
-    """How a rollout server is asked (implements ``readiness.Server``). model: the name that it serves. can_sleep: it
-    takes turns with the policy."""
+    """How a rollout server is asked (implements ``readiness.Server``). model: the name that it serves. folder: of the
+    model, as its command names it; the name is that of every rollout server. can_sleep: it takes turns with the
+    policy."""
 
     url: str
     model: str
+    folder: str
     can_sleep: bool
 
     @property
@@ -55,8 +58,10 @@ class RolloutProbe:
         """See ``Server``. Nothing is drawn for it: the trainer may be giving it weights by now, and no request may be
         under way then. One that takes turns sleeps, unless it has been given some."""
         told = await self._asked(session, "GET", "/v1/models")
-        if f'"{self.model}"' not in told:
-            raise NotReady(f"/v1/models tells {told[:_SHOWN]}: another server may have the port")
+        if not self._is_told(told):
+            raise NotReady(
+                f"/v1/models tells {told[:_SHOWN]}, not {self.model!r} of {self.folder}: another server has the port"
+            )
         if self.can_sleep:
             try:
                 await fall_asleep(self.url, os.getpid())
@@ -67,6 +72,17 @@ class RolloutProbe:
         """See ``Server``: a single token."""
         body: JsonObject = {"model": self.model, "prompt": "a", "max_tokens": 1, "temperature": 0.0}
         await self._asked(session, "POST", "/v1/completions", body)
+
+    def _is_told(self, models: str) -> bool:
+        try:
+            told = parse_json(models)
+        except ValueError:
+            return False
+        listed = told.get("data") if isinstance(told, dict) else None
+        wanted = (self.model, self.folder)
+        return isinstance(listed, list) and any(
+            isinstance(one, dict) and (one.get("id"), one.get("root")) == wanted for one in listed
+        )
 
     async def _asked(
         self, session: aiohttp.ClientSession, method: str, path: str, body: JsonObject | None = None
@@ -115,13 +131,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--model", required=True)
+    parser.add_argument("--folder", required=True)
     parser.add_argument("--sleep-mode", action="store_true")
     parser.add_argument("--log", type=Path, required=True)
     parser.add_argument("--stall-timeout-s", type=float, required=True)
     parser.add_argument("command", nargs="+")
     args = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    probe = RolloutProbe(url=f"http://127.0.0.1:{args.port}", model=args.model, can_sleep=args.sleep_mode)
+    url = f"http://127.0.0.1:{args.port}"
+    probe = RolloutProbe(url=url, model=args.model, folder=args.folder, can_sleep=args.sleep_mode)
     supervision = replace(Supervision(), stall_s=args.stall_timeout_s)
     try:
         keep_running(args.command, dict(os.environ), probe, log=args.log, supervision=supervision)
