@@ -14,6 +14,16 @@ _RESTORE = "restore it from the checkpoint"
 _INDEX = "model.safetensors.index.json"
 _SINGLE = "model.safetensors"
 _TOKENIZER_FILES = ("tokenizer.json", "vocab.json")
+# vLLM reads them after its start, and the error that it ends with does not name the file.
+_READ_BY_VLLM = (
+    *_TOKENIZER_FILES,
+    "tokenizer_config.json",
+    "chat_template.json",
+    "generation_config.json",
+    "preprocessor_config.json",
+    "video_preprocessor_config.json",
+    "processor_config.json",
+)
 _DEFAULT_MIN_PIXELS = {"image": 65_536, "video": 4_096}  # of the published checkpoints
 _MOST_HEADER = 100_000_000  # the safetensors format's own limit, in bytes
 _KEY_VALUE_BYTES = 2  # keys and values are kept in 16 bits unless vLLM is told otherwise
@@ -80,8 +90,8 @@ PUBLISHED = Checkpoint(
 def read_checkpoint(folder: Path) -> Checkpoint:
     """Reads configuration, preprocessor files and the list of shards.
 
-    Raises CheckpointError: no folder, no Qwen3-VL, missing or empty shards (all named), no tokenizer, files that cannot
-    be read.
+    Raises CheckpointError: no folder, no Qwen3-VL, missing or empty shards (all named), no tokenizer, no
+    preprocessor, JSON files that are cut short, files that cannot be read.
     """
     try:
         return _read(folder)
@@ -106,6 +116,13 @@ def _read(folder: Path) -> Checkpoint:
     if not any((folder / name).exists() for name in _TOKENIZER_FILES):
         raise CheckpointError(
             f"--model {folder} has no tokenizer ({' or '.join(_TOKENIZER_FILES)}): download the whole repository"
+        )
+    files = {name: _json(folder / name, _RESTORE) for name in _READ_BY_VLLM if (folder / name).exists()}
+    if "preprocessor_config.json" not in files and "image_processor" not in files.get(
+        "processor_config.json", {}
+    ):
+        raise CheckpointError(
+            f"--model {folder} has no preprocessor_config.json: download the whole repository"
         )
     try:
         text = as_object(config["text_config"], "text_config")

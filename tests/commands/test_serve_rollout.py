@@ -92,8 +92,9 @@ def test_a_running_server_keeps_its_folder(
         kept = tmp_path / "tmp" / f"vcap-rollout-policy-{port}-x"
         kept.mkdir()
         vllm = tmp_path / "env" / "vllm"
-        assert serve_rollout.main(["--modality=image", f"--vllm={vllm}", f"--port={port}"]) != 0
-    assert f"port {port} is in use" in capsys.readouterr().err
+        for more in ([], [f"--folder={tmp_path / 'named'}"]):
+            assert serve_rollout.main(["--modality=image", f"--vllm={vllm}", f"--port={port}", *more]) != 0
+            assert f"port {port} is in use" in capsys.readouterr().err
     assert kept.exists()
 
 
@@ -125,6 +126,7 @@ def test_a_server_may_be_kept_running(tmp_path: Path, folders: list[Path]) -> No
     assert options == [
         "--port=1",
         "--model=policy",
+        f"--folder={kept.folder}",
         f"--log={tmp_path / 'a b.log'}",
         "--stall-timeout-s=300",
         "--sleep-mode",

@@ -56,6 +56,7 @@ def write_checkpoint(folder: Path, shards: int = 0, **changes: Any) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps({**CONFIG, **changes}))
     (folder / "tokenizer.json").write_text("{}")
+    (folder / "preprocessor_config.json").write_text("{}")
     if not shards:
         save_file({"weight": np.zeros(4, np.float32)}, folder / "model.safetensors")
         return folder
@@ -83,6 +84,20 @@ def write_installation(folder: Path, server: str, versions: Mapping[str, Any] | 
     return executable
 
 
+ENGINE_LOG = "\n".join(
+    [
+        "(APIServer pid=7) WARNING 11-26 00:22:20 [utils.py:255] This can cause errors like `OSError: [Errno 24]`.",
+        "(Worker-0 pid=9) ERROR 11-26 00:22:24 [executor.py:953] Traceback (most recent call last):",
+        "(Worker-0 pid=9) ERROR 11-26 00:22:24 [executor.py:953]     raise ValueError(",
+        "(Worker pid=9) ERROR 11-26 [x.py:953] torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
+        "(EngineCore pid=8) ERROR 11-26 00:22:29 [core.py:1510] Exception: WorkerProc initialization failed.",
+        "Traceback (most recent call last):",
+        *("    engine = AsyncLLM.from_vllm_config(" for _ in range(60)),
+        "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}",
+    ]
+)
+"""The form of what vLLM 0.32 writes when its engine does not start."""
+
 SERVER = '''
 """A server that answers as a judge on vLLM would. Takes vLLM's command line, and orders from a file beside it:
 a JSON object with "mode" and, by mode, what goes with it; read at every start."""
@@ -102,6 +117,7 @@ with starts.open("a") as file:
 count = len(starts.read_text().splitlines())
 print(f"start {count} in mode {mode} with key {os.environ.get('VLLM_API_KEY')}"
       f" and dev mode {os.environ.get('VLLM_SERVER_DEV_MODE')}", flush=True)
+print(orders.get("said", ""), flush=True)
 if (mode == "crash" or (mode == "crash-port" and port == orders["port"])
         or (mode == "crash-first" and count <= orders["times"])):
     sys.exit("no memory is left for the key and value cache")

@@ -104,3 +104,22 @@ def test_unusable_answers_count_as_before(
     assert isinstance(result.result, Failure)
     assert result.result.reason == "no_verdict"
     assert result.tries == 3 * config.max_tries
+
+
+def test_that_a_server_does_not_answer_in_time_is_told_once_a_minute(
+    judge: Any, settings: Any, replies: Any, clock: FakeClock
+) -> None:
+    """As of one whose engine hangs, which is healthy all the while."""
+
+    def hangs(body: dict[str, Any], n: int) -> Any:
+        clock.advance_threadsafe(20)
+        return replies.Reply(hold=replies.never)
+
+    judge.answer = hangs
+    found = Asked(settings(deadline_s=20.0, max_tries=4, backoff_s=0.0), clock, "a")
+    assert isinstance(found.answers[0].result, Failure)
+    assert found.took == pytest.approx(80)
+    first, second = found.said
+    assert first == second
+    assert "has not answered a question within 20 s (judge.deadline_s)" in first
+    assert "at most 4 times (judge.max_tries)" in first

@@ -110,7 +110,7 @@ class RolloutServer:
             self.sleeper.work(what)
 
     async def _models(self, request: web.Request) -> web.Response:
-        return web.json_response({"data": [{"id": "policy"}]})
+        return web.json_response({"data": [{"id": "policy", "root": "served"}]})
 
     async def _completion(self, request: web.Request) -> web.Response:
         body = await request.json()

@@ -42,7 +42,7 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(raw)
     def do_GET(self):
-        told = {"/health": "", "/v1/models": '{"data": [{"id": "policy"}]}', "/metrics": METRICS,
+        told = {"/health": "", "/v1/models": '{"data": [{"id": "policy", "root": "served"}]}', "/metrics": METRICS,
                 "/load": json.dumps({"server_load": 1})}
         self.reply(told[self.path])
     def do_POST(self):
@@ -59,7 +59,7 @@ from pathlib import Path
 from tests.gpu_judge.vllm_server.supervising import QUICK
 from vcap_jax.run.supervised_rollout import RolloutProbe, keep_running
 port, log, *command = sys.argv[1:]
-probe = RolloutProbe(url=f"http://127.0.0.1:{port}", model="policy", can_sleep=False)
+probe = RolloutProbe(url=f"http://127.0.0.1:{port}", model="policy", folder="served", can_sleep=False)
 supervision = replace(QUICK, stall_s=0.1, confirm_s=0.1)
 keep_running(command, dict(os.environ), probe, log=Path(log), supervision=supervision)
 """
@@ -97,11 +97,12 @@ def test_a_server_that_hangs_is_started_again_and_ends_with_whoever_keeps_it(tmp
 def test_nothing_is_drawn_for_a_server_to_be_ready(processor: Processor) -> None:
     """The trainer cannot have it forget its caches while a request is under way."""
     with RolloutServer(processor) as server:
-        probe = RolloutProbe(url=server.url, model="policy", can_sleep=False)
+        probe = RolloutProbe(url=server.url, model="policy", folder="served", can_sleep=False)
         ask(probe, RolloutProbe.becomes_ready)
         assert server.chats == []
-        with pytest.raises(NotReady, match="another server may have the port"):
-            ask(replace(probe, model="judge"), RolloutProbe.becomes_ready)
+        for other in (replace(probe, model="judge"), replace(probe, folder="mine")):
+            with pytest.raises(NotReady, match="another server has the port"):
+                ask(other, RolloutProbe.becomes_ready)
     with pytest.raises(NotReady, match="/v1/completions"):
         ask(probe, RolloutProbe.works)
 
@@ -111,12 +112,21 @@ def test_one_that_takes_turns_sleeps_unless_it_was_given_weights(processor: Proc
         sleeper = Sleeper("rollout", SharedDevices(), state="awake")
         with RolloutServer(processor, sleeper=sleeper) as server:
             server.version = version
-            ask(RolloutProbe(url=server.url, model="policy", can_sleep=True), RolloutProbe.becomes_ready)
+            ask(
+                RolloutProbe(url=server.url, model="policy", folder="served", can_sleep=True),
+                RolloutProbe.becomes_ready,
+            )
             assert sleeper.state == state
 
 
 def test_one_that_does_not_come_up_is_told(tmp_path: Path) -> None:
-    options = ["--port=1", "--model=policy", "--stall-timeout-s=300", f"--log={tmp_path / 'a.log'}"]
+    options = [
+        "--port=1",
+        "--model=policy",
+        "--folder=x",
+        "--stall-timeout-s=300",
+        f"--log={tmp_path / 'a.log'}",
+    ]
     done = subprocess.run(
         [
             sys.executable,

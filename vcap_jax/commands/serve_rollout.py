@@ -92,7 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 f"there is no {args.vllm}: install vLLM into an environment of its own and give its executable "
                 "with --vllm"
             )
-        if args.folder is None and _is_taken(args.port):
+        if not (args.folder and args.print) and _is_taken(args.port):
             raise ConfigError(
                 f"port {args.port} is in use: end the server that listens there, or give another with --port"
             )
@@ -119,7 +119,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 log = args.log or Path(f"rollout-{args.port}.log")
                 stall_s = 300.0 if args.stall_timeout_s is None else args.stall_timeout_s
                 command = supervised(
-                    command, port=args.port, sleep_mode=args.sleep_mode, log=log, stall_timeout_s=stall_s
+                    command,
+                    folder,
+                    port=args.port,
+                    sleep_mode=args.sleep_mode,
+                    log=log,
+                    stall_timeout_s=stall_s,
                 )
                 # In this process's place, so that nothing of the policy stays in memory.
                 os.execve(sys.executable, command, environment)
@@ -138,6 +143,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _is_taken(port: int) -> bool:
-    """Whether a server listens there, whose folder must stay."""
+    """Whether a server listens there: its folder must stay, and another cannot have the port."""
     with socket.socket() as asking:
         return asking.connect_ex(("127.0.0.1", port)) == 0

@@ -351,6 +351,7 @@ class JudgeClient:
                 return tried, True
             tried = read_reply(reply, endpoint, identity)
         except TimeoutError as error:
+            self._limits.late(endpoint)
             tried = Try(outcome="doubt", failure=Failure(reason="timeout", detail=str(error)))
         except NotReachable as error:
             tried = Try(outcome="connection", failure=Failure(reason="connection", detail=str(error)))

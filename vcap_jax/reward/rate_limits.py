@@ -1,4 +1,5 @@
-"""Servers that say that too much is asked of them (429): how long their questions wait, and when nobody is answered."""
+"""Servers of which too much is asked, by what they say (429) or because they do not answer in time: how long questions
+wait, when that is told, and when nobody is answered."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from vcap_jax.reward.failures import Failure
 from vcap_jax.reward.tries import Try
 
 _TOLD_AFTER_S, _TOLD_EVERY_S = 10.0, 300.0
+_LATE_EVERY_S = 60.0
 
 
 class RateLimits:
@@ -19,6 +21,8 @@ class RateLimits:
     def __init__(self, config: JudgeConfig, pool: EndpointPool) -> None:
         self.most_s, self.pool = config.outage_timeout_s, pool
         self.answered = self._told = float("-inf")
+        self._deadline_s, self._tries = config.deadline_s, config.max_tries
+        self._told_late: dict[Endpoint, float] = {}
 
     def tell(self, endpoint: Endpoint, refusal: Failure, *, since: float) -> None:
         """Says that questions wait, where that takes long."""
@@ -29,6 +33,16 @@ class RateLimits:
                 f"{role.who} at {endpoint.base} limits how much it is asked ({refusal.detail:.200}): questions wait, "
                 f"each at most {self.most_s:g} s ({role.settings}.outage_timeout_s); {role.settings}.concurrency asks "
                 "fewer at once"
+            )
+
+    def late(self, endpoint: Endpoint) -> None:
+        """A try has ended at its deadline. That is told, for a server whose engine hangs is healthy all the while."""
+        now, role = self.pool.clock.now(), self.pool.role
+        if now - self._told_late.get(endpoint, float("-inf")) >= _LATE_EVERY_S:
+            self._told_late[endpoint] = now
+            self.pool.say(
+                f"{role.who} at {endpoint.base} has not answered a question within {self._deadline_s:g} s "
+                f"({role.settings}.deadline_s); it is asked at most {self._tries} times ({role.settings}.max_tries)"
             )
 
 

@@ -124,15 +124,16 @@ def serve_command(
 
 
 def supervised(
-    command: Sequence[str], *, port: int, sleep_mode: bool, log: Path, stall_timeout_s: float
+    command: Sequence[str], folder: Path, *, port: int, sleep_mode: bool, log: Path, stall_timeout_s: float
 ) -> list[str]:
-    """The arguments of a Python that keeps the server of ``command`` running (``supervised_rollout``); run it with the
-    server's environment, which names no folder of ours."""
+    """The arguments of a Python that keeps the server of ``command``, of the model in ``folder``, running
+    (``supervised_rollout``); run it with the server's environment, which names no folder of ours."""
     find = f"import sys; sys.path.insert(0, {str(ROOT)!r})"
     run = f"{find}; from vcap_jax.run.supervised_rollout import main; sys.exit(main())"
     told = [
         f"--port={port}",
         f"--model={SERVED_NAME}",
+        f"--folder={folder}",
         f"--log={log}",
         f"--stall-timeout-s={stall_timeout_s:g}",
     ]

@@ -252,6 +252,15 @@ def _broken_config(folder: Path) -> None:
         (lambda folder: (folder / "config.json").unlink(), "is this a checkpoint folder"),
         (lambda folder: (folder / "config.json").write_text("{"), "cannot be read"),
         (lambda folder: (folder / "tokenizer.json").unlink(), "has no tokenizer"),
+        (
+            lambda folder: (folder / "tokenizer.json").write_text('{"a'),
+            r"tokenizer\.json cannot be read .*restore it",
+        ),
+        (lambda folder: (folder / "preprocessor_config.json").unlink(), r"has no preprocessor_config\.json"),
+        (
+            lambda folder: (folder / "tokenizer_config.json").write_text(""),
+            r"tokenizer_config\.json cannot be read .*restore it",
+        ),
     ],
 )
 def test_checkpoints_that_cannot_be_served(tmp_path: Path, harm: Any, message: str) -> None:

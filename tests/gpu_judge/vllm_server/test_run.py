@@ -13,7 +13,14 @@ import pytest
 from gpu_judge.vllm_server import run
 from gpu_judge.vllm_server.processes import family
 from gpu_judge.vllm_server.settings import ServeSettings
-from tests.gpu_judge.vllm_fakes import SERVER, give_orders, starts, write_checkpoint, write_installation
+from tests.gpu_judge.vllm_fakes import (
+    ENGINE_LOG,
+    SERVER,
+    give_orders,
+    starts,
+    write_checkpoint,
+    write_installation,
+)
 from tests.gpu_judge.vllm_server.supervising import QUICK, answers
 from tests.patience import GUARD_S, until
 
@@ -83,6 +90,18 @@ def test_an_endless_crash_is_told_with_status_1(
     told = capsys.readouterr().err
     assert "failed 3 times without becoming ready" in told
     assert "no memory is left for the key and value cache" in told
+
+
+def test_the_cause_of_a_crash_is_told_though_it_stands_far_above_the_end_of_the_log(
+    vllm: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    give_orders(vllm, mode="crash", said=ENGINE_LOG)
+    assert run_here(vllm, tmp_path) == 1
+    first = capsys.readouterr().err.splitlines()[0]
+    assert (
+        "ended with status 1 (torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.)"
+        in first
+    )
 
 
 def test_problems_are_told_together_before_anything_starts(
