@@ -11,8 +11,7 @@ import pytest
 from PIL import Image
 
 from vcap_jax.world.dataset import SCENES, ScenesError, read_scenes, write_dataset, write_mp4
-from vcap_jax.world.rendering import render
-from vcap_jax.world.sampling import sample_scene
+from vcap_jax.world.sampling import render, sample_scene
 from vcap_jax.world.scenes import Modality
 from vcap_jax.world.vocabulary import VIDEO_FPS
 

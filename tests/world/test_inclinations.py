@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from functools import cache
 
-import pytest
-
 from vcap_jax.world.facts import scene_facts
 from vcap_jax.world.image_scenes import sample_image_scene
 from vcap_jax.world.inclinations import MOST_HABITUAL, Habits, Inclination, inclinations
@@ -25,13 +23,6 @@ def scenes() -> list[Scene]:
 
 def lean(scene: Scene, habits: Habits = HABITS) -> tuple[Inclination, ...]:
     return inclinations(scene, scene_facts(scene), habits)
-
-
-def test_rates_are_probabilities_and_counts_are_counts() -> None:
-    with pytest.raises(ValueError, match="pattern is a probability, got 2"):
-        Habits(pattern=2.0)
-    with pytest.raises(ValueError, match="most_objects is 0"):
-        Habits(most_objects=0)
 
 
 def test_every_kind_of_fact_has_a_rate_of_its_own() -> None:

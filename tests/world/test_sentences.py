@@ -10,7 +10,7 @@ from vcap_jax.world.sentences import (
     TOPICS,
     Wording,
     draw_wording,
-    form,
+    forms_of,
     read_sentences,
     split_sentences,
 )
@@ -26,7 +26,7 @@ def test_sentences_end_at_full_stops_that_are_not_decimal_points() -> None:
 
 def test_a_line_before_a_sentence_does_not_hide_it_and_a_sentence_may_run_over_lines() -> None:
     claims = ((("scene", "background"), "navy"),)
-    forms = [form("the background is navy.", {}, lambda match: claims)]
+    forms = forms_of({}, [(["the background is navy."], lambda match: claims)])
     told = read_sentences("Caption\nThe background is navy.", forms)
     assert [(sentence.text, bool(sentence.claims)) for sentence in told] == [
         ("Caption", False),

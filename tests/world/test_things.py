@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from vcap_jax.world.sentences import PLAIN, draw_wording
-from vcap_jax.world.things import IMAGE_ATTRIBUTES, VIDEO_ATTRIBUTES, read_thing, say_thing
-from vcap_jax.world.vocabulary import VALUES
+from vcap_jax.world.things import read_thing, say_thing
+from vcap_jax.world.vocabulary import IMAGE_ATTRIBUTES, VALUES, VIDEO_ATTRIBUTES
 
 WHOLE = {
     "shape": "arrow",

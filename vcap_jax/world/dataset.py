@@ -17,8 +17,7 @@ from PIL import Image
 from vcap_jax.data.jsonl import read_objects
 from vcap_jax.system.errors import VCapError
 from vcap_jax.system.json_values import as_object, as_text
-from vcap_jax.world.rendering import render
-from vcap_jax.world.sampling import sample_scene
+from vcap_jax.world.sampling import render, sample_scene
 from vcap_jax.world.scenes import Modality, Scene, scene_from_json, scene_to_json
 from vcap_jax.world.vocabulary import VIDEO_FPS
 

@@ -1,20 +1,19 @@
 """What a weak captioner tends to say about each fact of a scene: whether at all, and what it takes it for.
 
 Systematic, as habits are. A few objects that stand out (``looks``) are told, with shape, colour and size, and the
-background; everything else is told rarely. What looks like something else (``look_alikes``) is taken for that.
+background; everything else is told rarely. What looks like something else (``looks.mistaken``) is taken for that.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 
-from vcap_jax.world.look_alikes import mistaken
-from vcap_jax.world.looks import Look, looks
+from vcap_jax.world.looks import Look, looks, mistaken
 from vcap_jax.world.scenes import ImageScene, Scene
-from vcap_jax.world.vocabulary import Claim, Facts, Slot
+from vcap_jax.world.vocabulary import HAPPENINGS, Claim, Facts, Slot
 
 MOST_HABITUAL = 0.45
 """Share of a scene's facts that belongs to the habit, at most, so that there is room for exceptions."""
@@ -71,14 +70,6 @@ class Habits:
     cut_2: float = 0.05
     late_shot: float = 0.08
     mistake: float = 0.93
-
-    def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if field.type == "float" and not 0 <= value <= 1:
-                raise ValueError(f"{field.name} is a probability, got {value}: choose one from 0 to 1")
-            if field.type == "int" and value < 1:
-                raise ValueError(f"{field.name} is {value}: at least 1 is needed")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,7 +135,7 @@ def _gates(
     owner, kind = slot[:-1], slot[-1]
     if slot[0] == _LATE_SHOT:
         gates.append(((_LATE_SHOT,), habits.late_shot))
-    if kind in _HAPPENING:
+    if kind in HAPPENINGS:
         gates.append(((*owner, "event"), habits.event))
     elif owner in seen:
         gates.append((owner, habits.chosen if owner in chosen else float(getattr(habits, seen[owner].kind))))
@@ -171,4 +162,3 @@ def _chosen(scene: Scene, seen: Mapping[Slot, Look], habits: Habits) -> frozense
 
 
 _LATE_SHOT = 2
-_HAPPENING = ("event", "time", "into")

@@ -8,12 +8,19 @@ knows all of them.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from vcap_jax.world.vocabulary import NUMBERS, Claim
+
+Claims = Callable[[re.Match[str]], Sequence[Claim] | None]
+"""What a match claims; None if it is no sentence of the world after all."""
+Reader = tuple[Iterable[str], Claims]
+"""Templates of sentences, such as ``"the background is {colour}."``, and what those of one claim."""
+Form = tuple[re.Pattern[str], Claims]
+"""One form of sentence: the pattern that it matches as a whole, and what a match claims."""
 
 
 @dataclass(frozen=True)
@@ -28,25 +35,8 @@ class Sentence:
 
 
 TOPICS = (
-    "object",
-    "size",
-    "pattern",
-    "direction",
-    "mark",
-    "inside",
-    "gray",
-    "one",
-    "relation",
-    "overlap",
-    "number",
-    "count",
-    "light",
-    "background",
-    "event",
-    "first",
-    "camera",
-    "shots",
-    "cut",
+    *("object", "size", "pattern", "direction", "mark", "inside", "gray", "one", "relation", "overlap"),
+    *("number", "count", "light", "background", "event", "first", "camera", "shots", "cut"),
 )
 """What there are several wordings for."""
 _DRAWS = 6
@@ -136,30 +126,19 @@ def distinct(claims: Iterable[Claim]) -> tuple[Claim, ...]:
     return tuple(dict.fromkeys(claims))
 
 
-@dataclass(frozen=True)
-class Form:
-    """One form of sentence: the pattern that it matches as a whole, and what a match claims.
-
-    ``claims`` returns None for a match that is no sentence of the world after all.
-    """
-
-    pattern: re.Pattern[str]
-    claims: Callable[[re.Match[str]], Sequence[Claim] | None]
-
-
-def form(
-    template: str, parts: dict[str, str], claims: Callable[[re.Match[str]], Sequence[Claim] | None]
-) -> Form:
-    """A form from a template such as ``"the background is {colour}."``; ``parts`` are regular expressions."""
-    return Form(re.compile(template.replace(".", r"\.").format(**parts)), claims)
+def forms_of(parts: Mapping[str, str], readers: Iterable[Reader]) -> tuple[Form, ...]:
+    """The forms of sentences of all ``readers``. parts: regular expressions for what templates leave open."""
+    return tuple(
+        (re.compile(template.replace(".", r"\.").format(**parts)), claims)
+        for templates, claims in readers
+        for template in templates
+    )
 
 
 def _claims(sentence: str, forms: Sequence[Form]) -> tuple[Claim, ...]:
     """Nothing where the sentence has none of the forms."""
     plain = normalised(sentence)
-    for known in forms:
-        if (match := known.pattern.fullmatch(plain)) is not None:
-            found = known.claims(match)
-            if found is not None:
-                return tuple(found)
+    for pattern, claims in forms:
+        if (match := pattern.fullmatch(plain)) is not None and (found := claims(match)) is not None:
+            return tuple(found)
     return ()

@@ -11,10 +11,7 @@ import re
 from collections.abc import Collection, Mapping
 
 from vcap_jax.world.sentences import Wording, alternatives
-from vcap_jax.world.vocabulary import COLOURS, DIRECTIONS, MARKS, SHAPES
-
-IMAGE_ATTRIBUTES = ("shape", "colour", "size", "pattern", "direction", "mark", "inside")
-VIDEO_ATTRIBUTES = ("shape", "colour", "size")
+from vcap_jax.world.vocabulary import COLOURS, DIRECTIONS, MARKS, SHAPES, Claim
 
 _SIZES = {"small": ("small", "little"), "large": ("large", "big")}
 _ADJECTIVES = {"striped": "striped", "dotted": "dotted", "checked": "checked", "checkered": "checked"}
@@ -101,6 +98,14 @@ def read_thing(text: str, known: Collection[str]) -> dict[str, str] | None:
     if len(attributes) < len(found) or not attributes.keys() <= set(known):
         return None
     return attributes
+
+
+def thing_claims(match: re.Match[str], kinds: Collection[str]) -> list[Claim] | None:
+    """What a sentence says of the ``thing`` at its ``place``; None if that is no noun phrase of these ``kinds``."""
+    attributes = read_thing(match["thing"], kinds)
+    if attributes is None:
+        return None
+    return [((match["place"], kind), attributes[kind]) for kind in kinds if kind in attributes]
 
 
 def _tail_attribute(tail: re.Match[str]) -> tuple[str, str]:

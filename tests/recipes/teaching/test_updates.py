@@ -14,8 +14,7 @@ from vcap_jax.recipes.teaching.probes import targets
 from vcap_jax.recipes.teaching.pupil import Pupil
 from vcap_jax.recipes.teaching.spread import Spread
 from vcap_jax.recipes.teaching.updates import DecoderUpdates, TowerUpdates, Wanted, answer_loss
-from vcap_jax.world.rendering import render
-from vcap_jax.world.sampling import sample_scene
+from vcap_jax.world.sampling import render, sample_scene
 from vcap_jax.world.tiny_policy import Prompts, new_policy
 
 ALONE = Spread(jax.devices()[:1])

@@ -12,8 +12,7 @@ from vcap_jax.system.json_values import JsonDict
 from vcap_jax.world.facts import caption_claims, scene_facts
 from vcap_jax.world.habits import MOST_STATED, SceneHabit, scene_habit, stated_slots
 from vcap_jax.world.scenes import Scene, pick
-from vcap_jax.world.things import IMAGE_ATTRIBUTES
-from vcap_jax.world.vocabulary import Facts, Slot
+from vcap_jax.world.vocabulary import IMAGE_ATTRIBUTES, Facts, Slot
 
 RELATIONS = ("level", "side", "overlap")
 """Kinds of facts about two objects: their questions are longer than others."""

@@ -16,9 +16,15 @@ from vcap_jax.world.image_grammar import say_image
 from vcap_jax.world.questions import WORDINGS, answer_of, question
 from vcap_jax.world.scenes import ImageScene, Scene, VideoScene, pick
 from vcap_jax.world.sentences import capitalised, draw_wording
-from vcap_jax.world.things import IMAGE_ATTRIBUTES, VIDEO_ATTRIBUTES
 from vcap_jax.world.video_grammar import say_shot
-from vcap_jax.world.vocabulary import IMAGE_PLACES, VIDEO_PLACES, Facts, Slot
+from vcap_jax.world.vocabulary import (
+    IMAGE_ATTRIBUTES,
+    IMAGE_PLACES,
+    VIDEO_ATTRIBUTES,
+    VIDEO_PLACES,
+    Facts,
+    Slot,
+)
 
 NOTHING = "Nothing."
 """The answer to the question what is at a place where nothing is."""

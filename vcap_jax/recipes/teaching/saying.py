@@ -13,8 +13,7 @@ from vcap_jax.recipes.teaching.scenery import Scenery
 from vcap_jax.rollout.sampler import GroupSampler, RolloutConfig
 from vcap_jax.rollout.sampling import SamplingConfig
 from vcap_jax.system.json_values import JsonDict
-from vcap_jax.world.habit_report import report_habit
-from vcap_jax.world.habits import scene_habit
+from vcap_jax.world.habits import report_habit, scene_habit
 from vcap_jax.world.scenes import Modality
 
 GREEDY = SamplingConfig(temperature=0.0, repetition_penalty=1.0)
