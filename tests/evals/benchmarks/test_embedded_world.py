@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.scenes_as_benchmarks import write_capmas, write_decapbench, write_dream1k, write_vcapsbench
 from gpu_judge.embedded.judge import EmbeddedJudge
 from tests.evals.benchmarks.by_stage import Given
 from tests.reward.fault_server import FaultServer
@@ -19,7 +20,6 @@ from vcap_jax.evals.benchmarks.vcapsbench import VCapsBench
 from vcap_jax.evals.config import EvaluatorConfig
 from vcap_jax.evals.protocol import Evaluation, EvaluatorTools
 from vcap_jax.reward.config import JudgeConfig
-from vcap_jax.world.as_benchmarks import write_capmas, write_decapbench, write_dream1k, write_vcapsbench
 from vcap_jax.world.captions import WeakSettings, full_caption, weak_caption
 from vcap_jax.world.facts import FactCount, caption_claims, count_facts, scene_facts
 from vcap_jax.world.sampling import sample_scene

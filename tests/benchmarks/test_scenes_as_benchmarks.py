@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from vcap_jax.world.as_benchmarks import write_capmas, write_decapbench, write_dream1k, write_vcapsbench
+from benchmarks.scenes_as_benchmarks import write_capmas, write_decapbench, write_dream1k, write_vcapsbench
 from vcap_jax.world.facts import count_facts, scene_facts
 from vcap_jax.world.questions import read_question
 from vcap_jax.world.sampling import sample_scene
