@@ -1,7 +1,8 @@
 """Full and weak captions of scenes, for tests, probes and benchmarks: no policy is taught to write either.
 
 A weak caption leaves objects and attributes out at random and gets some of the rest wrong. What the starting policy
-learns to write is another thing, a habit (``habits``).
+learns to write is another thing, a habit (``habits``). Beside them stand facts that can be said, whether or not a scene
+could have them together: a grammar has to put any of these into words, and a tokenizer must know them.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from vcap_jax.world.scenes import Scene, VideoScene, pick
 from vcap_jax.world.video_grammar import describe_video
 from vcap_jax.world.vocabulary import (
     BACKGROUND,
-    COLUMN_NEIGHBOURS,
     CUTS,
+    HAPPENINGS,
     IMAGE_ATTRIBUTES,
     IMAGE_PLACES,
     LIGHT,
+    NEIGHBOURS,
     OBJECTS,
-    ROW_NEIGHBOURS,
     SHAPES,
     SHOTS,
     VALUES,
@@ -34,8 +35,7 @@ from vcap_jax.world.vocabulary import (
 
 IMAGE_SLOTS: tuple[Slot, ...] = (
     *((place, kind) for place in IMAGE_PLACES for kind in IMAGE_ATTRIBUTES),
-    *((*pair, "level") for pair in ROW_NEIGHBOURS),
-    *((*pair, "side") for pair in COLUMN_NEIGHBOURS),
+    *((*pair, kind) for kind, pairs, *_ in NEIGHBOURS for pair in pairs),
     *((one, other, "overlap") for one in IMAGE_PLACES for other in IMAGE_PLACES if one != other),
     OBJECTS,
     *(("scene", shape, "count") for shape in SHAPES),
@@ -144,7 +144,7 @@ def _invented(scene: Scene, rng: np.random.Generator) -> Facts:
 
 def video_slots(shots: int) -> tuple[Slot, ...]:
     """All slots of videos of so many shots."""
-    kinds = (*VIDEO_ATTRIBUTES, "motion", "event", "time", "into")
+    kinds = (*VIDEO_ATTRIBUTES, "motion", *HAPPENINGS)
     inside = [(place, kind) for place in VIDEO_PLACES for kind in kinds]
     inside += [("scene", kind) for kind in ("first", "camera", "background")]
     return (*((shot, *slot) for shot in range(shots) for slot in inside), SHOTS, *CUTS)

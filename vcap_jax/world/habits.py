@@ -111,7 +111,7 @@ class HabitReport:
 
 
 def report_habit(captions: Iterable[tuple[Scene, str]]) -> HabitReport:
-    """Measures captions, each with its scene. Raises ValueError for none."""
+    """What captions, each with its scene, say and leave out: how weak a captioner is. Raises ValueError for none."""
     shares: list[float] = []
     total = FactCount(total=0, claims=0, correct=0)
     there, told, claimed, wrong = Counter[str](), Counter[str](), Counter[str](), Counter[str]()

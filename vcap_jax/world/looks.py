@@ -1,4 +1,9 @@
-"""What stands out in a scene to an inattentive eye, by its geometry: whoever sees a scene can learn it."""
+"""What stands out in a scene to an inattentive eye, and what it takes for something else, because of how it looks.
+
+Both follow from the scene's geometry: every mistake holds under a condition, in the shade, in a corner, behind
+something, on a dark background, in fast or slow motion. So whoever sees a scene can learn where it is mistaken, and
+where not.
+"""
 
 from __future__ import annotations
 

@@ -257,7 +257,8 @@ def _event(things: Things, count: int) -> tuple[str | None, int]:
 
 
 def see_camera(brightness: np.ndarray, objects: np.ndarray, times: Sequence[float]) -> str | None:
-    """What the camera does in the frames of a shot.
+    """What the camera does in the frames of a shot, told by the background alone: each answer foretells the next frame,
+    and the best one wins.
 
     Args:
         brightness: of the pixels, float32 [T, 96, 96].

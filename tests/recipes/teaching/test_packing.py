@@ -7,7 +7,7 @@ import pytest
 
 from tests.recipes.teaching.prompter import processor
 from vcap_jax.models.message import ImagePart, TextPart
-from vcap_jax.recipes.teaching.lessons import Lesson
+from vcap_jax.recipes.teaching.corpus import Lesson
 from vcap_jax.recipes.teaching.packing import Continuation, Packer, batched
 from vcap_jax.world.tiny_policy import Prompts
 

@@ -17,7 +17,7 @@ from jaxtyping import Int
 
 from vcap_jax.models.family import Processor
 from vcap_jax.parallel.arrays import ArrayT
-from vcap_jax.recipes.teaching.lessons import Lesson
+from vcap_jax.recipes.teaching.corpus import Lesson
 
 _TURN = "<|im_end|>\n<|im_start|>assistant\n"
 

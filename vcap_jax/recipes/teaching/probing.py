@@ -7,11 +7,9 @@ from pathlib import Path
 
 from vcap_jax.captioning.settings import checkpoint_config
 from vcap_jax.parallel.sharding import MeshConfig, Placement
-from vcap_jax.recipes.teaching.preferring import preferring
-from vcap_jax.recipes.teaching.pupil import Pupil
+from vcap_jax.recipes.teaching.pupil import Pupil, Scenery, scenery
 from vcap_jax.recipes.teaching.saying import GREEDY, SAMPLED, captions, taught, told
-from vcap_jax.recipes.teaching.scenery import Scenery, scenery
-from vcap_jax.recipes.teaching.seeing import seeing
+from vcap_jax.recipes.teaching.seeing import preferring, seeing
 from vcap_jax.report.best_checkpoint import AskedStep
 from vcap_jax.run.checkpoint_source import checkpoint_source, load_captioner
 from vcap_jax.run.inputs import check_checkpoint

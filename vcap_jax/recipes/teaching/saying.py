@@ -8,8 +8,7 @@ from dataclasses import asdict, dataclass
 import jax
 import numpy as np
 
-from vcap_jax.recipes.teaching.pupil import Pupil
-from vcap_jax.recipes.teaching.scenery import Scenery
+from vcap_jax.recipes.teaching.pupil import Pupil, Scenery
 from vcap_jax.rollout.sampler import GroupSampler, RolloutConfig
 from vcap_jax.rollout.sampling import SamplingConfig
 from vcap_jax.system.json_values import JsonDict
