@@ -205,7 +205,7 @@ class EndpointEngine:
         return drawn_by(self.config, drawing, drawing.groups or 1)
 
     def rules(self, rollout: RolloutConfig) -> JsonDict:
-        return dict(sent_rules(rollout.sampling))
+        return sent_rules(rollout.sampling)
 
     def shown(self) -> JsonDict:
         return shown_rules(self.config.data.judge_media, self._endpoint)

@@ -25,7 +25,8 @@ from vcap_jax.parallel.fingerprint import fingerprint
 from vcap_jax.parallel.processes import ALONE, Processes
 from vcap_jax.recipes.best_of_n import choose_best, score_candidates
 from vcap_jax.recipes.sft import run_sft, training_references
-from vcap_jax.references import PolicyWriter, reference_pool, write_shared_pool
+from vcap_jax.references import reference_pool, write_shared_pool
+from vcap_jax.references.by_policy import policy_writer
 from vcap_jax.references.command import pool_shares
 from vcap_jax.report.progress import PoolProgress
 from vcap_jax.report.run_folder import RunFolder
@@ -218,9 +219,8 @@ def _candidates_to_best(whole: _Undertaking, teacher: Teacher, stage: Path) -> N
         taught = whole.prepare(teacher.source)
     told: dict[str, object] = {"teacher": str(source)}
     with drawing(taught) as ready:
-        writer = PolicyWriter(
+        writer = policy_writer(
             ready.ctx,
-            ready.ctx.policy.trainable,
             samples,
             name=teacher.name,
             seed=config.seed + _SEED,
