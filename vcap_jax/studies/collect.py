@@ -17,9 +17,17 @@ from vcap_jax.report.metrics import read_metrics
 from vcap_jax.report.world_facts import count_captions
 from vcap_jax.studies.arms import ACCOMPANY, MODALITIES
 from vcap_jax.studies.case_study import case_text
-from vcap_jax.studies.results import CaseText, Known, SeedResult, TaskResult, identity
-from vcap_jax.studies.run_files import Worlds, heldout_captions, heldout_folder
-from vcap_jax.studies.schedule import code_used, seconds_taken, workers_used
+from vcap_jax.studies.results import (
+    CaseText,
+    Known,
+    SeedResult,
+    TaskResult,
+    Worlds,
+    heldout_captions,
+    heldout_folder,
+    identity,
+)
+from vcap_jax.studies.schedule import Spent, spent
 from vcap_jax.studies.tasks import Plan, Task
 from vcap_jax.studies.witnesses import Meetings, meet
 from vcap_jax.world.scenes import Modality
@@ -35,22 +43,17 @@ def collect(plan: Plan, out: Path, known: Known = MappingProxyType({})) -> Known
     a complete run whose files are gone."""
     worlds = {task.world: Worlds(out / "worlds" / task.world / "data") for task in plan.tasks.values()}
     found: dict[str, TaskResult] = {}
-    seconds, workers, code = seconds_taken(out), workers_used(out), code_used(out)
+    taken, now = spent(out), f"Python {platform.python_version()}, JAX {jax.__version__}"
     for task in plan.tasks.values():
         name = identity(task)
         if task.complete(out):
-            here = worlds[task.world]
+            here, own = worlds[task.world], taken.get(task.key, Spent())
             found[name] = TaskResult(
                 rows=_rows(task, out, here),
                 machine=f"{_processor()}, {len(os.sched_getaffinity(0))} cores",
-                software=", ".join(
-                    [
-                        *([code[task.key]] if task.key in code else []),
-                        f"Python {platform.python_version()}, JAX {jax.__version__}",
-                    ]
-                ),
-                workers=workers.get(task.key, 1),
-                seconds=seconds.get(task.key),
+                software=now if own.code is None else f"{own.code}, {now}",
+                workers=own.workers,
+                seconds=own.seconds,
                 case=_case(plan, task, out, here),
             )
         elif name in known:
