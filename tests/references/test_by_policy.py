@@ -102,7 +102,7 @@ def captioned_by(captioner: Any, prepared: Prepared) -> Any:
         sampler=None,
         servers=None,
         own_params=lambda params: params,
-        captioner=lambda sampler: captioner,
+        captioner=lambda sampler, load: captioner,
     )
 
 

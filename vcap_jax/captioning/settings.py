@@ -21,6 +21,8 @@ from vcap_jax.run.checkpoint_source import CheckpointSource, named_source
 from vcap_jax.run.config import RunConfig
 from vcap_jax.system.json_values import JsonDict, read_json_object
 
+ASKING = ("image_prompt", "video_prompt", "max_pixels", "max_frames", "max_frame_tokens", "fps")
+"""The data settings by which a captioner is asked."""
 CAPTIONING_FILE = "captioning.yaml"
 """In a checkpoint folder, how its captioner is asked: settings that an export has of its run."""
 Modality: TypeAlias = Literal["image", "video"]
@@ -152,15 +154,12 @@ def default_buckets() -> Buckets:
     return Buckets(tokens=sizes(32, 2**18), frames=(1, *sizes(2, 2**12)), patches=sizes(16, 2**20))
 
 
-_ASKING = ("image_prompt", "video_prompt", "max_pixels", "max_frames", "max_frame_tokens", "fps")
-
-
 def write_captioning(config: RunConfig, folder: Path) -> None:
     """Writes into a checkpoint's folder how a run with ``config`` asks for captions: requests, visual budget, length
     and sampling rules."""
     data, rollout = config.data, config.rollout
     kept = {
-        "data": {name: getattr(data, name) for name in _ASKING},
+        "data": {name: getattr(data, name) for name in ASKING},
         "rollout": {
             "max_completion_length": rollout.max_completion_length,
             "sampling": asdict(rollout.sampling),

@@ -5,16 +5,17 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 
-from vcap_jax.captioning.by_policy import PolicyCaptioner
 from vcap_jax.data.manifest import Sample
+from vcap_jax.parallel.fingerprint import fingerprint
 from vcap_jax.references.asking import Asking
 from vcap_jax.references.windows import WindowDraw
 from vcap_jax.references.writers import CaptionWriter, Report
 from vcap_jax.rollout.captioner import Captioned
 from vcap_jax.rollout.sampler import RolloutConfig
 from vcap_jax.run.config import RunConfig
-from vcap_jax.run.context import RunContext
+from vcap_jax.run.context import RunContext, group_sampler
 from vcap_jax.run.setup import sample_reader
+from vcap_jax.system.shutdown import requested
 
 _SEED = 1_000_003
 """Added to the run's seed: never met by the training rollouts, whose fold is (seed, step)."""
@@ -69,8 +70,10 @@ def policy_writer(
     windows of each video. asking: questions to each sample. ended_only: leave out captions that the token budget cut
     off, as targets of imitation must. All processes must make it at the same time.
     """
-    config = ctx.config
-    captioner = PolicyCaptioner(ctx, ctx.policy.trainable, name=name, rollout=rollout)
+    config, policy = ctx.config, ctx.policy
+    params = ctx.own_params(policy.trainable)
+    own = rollout == config.rollout
+    sampler = ctx.sampler if own else group_sampler(policy, rollout, ctx.processes)
 
     def draws(
         samples: Sequence[Sample],
@@ -82,15 +85,17 @@ def policy_writer(
     ) -> Iterator[Captioned]:
         load = None
         if window is not None:
-            load = sample_reader(config, ctx.policy.processor, window=window, judged=False)
-        return captioner.captions(samples, seed=seed, indices=indices, load=load, on_bad=on_bad)
+            load = sample_reader(config, policy.processor, window=window, judged=False)
+        captioner = ctx.captioner(sampler, load)
+        return captioner.run(params, samples, seed=seed, indices=indices, on_bad=on_bad, stop=requested)
 
     return CaptionWriter(
         config,
         draws,
         samples,
         name=name,
-        weights=captioner.weights(),
+        # Of the parameters as they are trained and kept: the same whatever the number of processes.
+        weights=fingerprint(policy.trainable, policy.frozen),
         seed=seed,
         rollout=rollout,
         own={"dtype": config.model.dtype, "ended_only": ended_only}
