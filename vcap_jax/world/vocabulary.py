@@ -95,6 +95,9 @@ HAPPENINGS = ("event", "time", "into")
 BACKGROUND: Slot = ("scene", "background")
 LIGHT: Slot = ("scene", "light")
 OBJECTS: Slot = ("scene", "objects")
+CAMERA: Slot = ("scene", "camera")
+"""As ``FIRST``, without the shot, which comes first."""
+FIRST: Slot = ("scene", "first")
 SHOTS: Slot = ("video", "shots")
 CUTS: tuple[Slot, ...] = (("video", "cut 1"), ("video", "cut 2"))
 
