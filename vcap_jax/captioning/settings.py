@@ -127,18 +127,15 @@ def _for_captions(config: RunConfig, settings: Sequence[str]) -> RunConfig:
     if "model.attention" not in {setting.partition("=")[0] for setting in settings}:
         model = replace(model, attention="auto", decode_attention="auto")
     data = replace(
-        config.data, on_bad_sample="skip", threads=max(config.data.threads or 1, DataConfig().reading_threads)
+        config.data,
+        on_bad_sample="skip",
+        threads=max(config.data.threads or 1, DataConfig().reading_threads),
+        # Pictures of any size come, and the run's sizes are those of its own data.
+        buckets=default_buckets(),
     )
-    # Pictures of any size come, and the run's sizes are those of its own data.
-    data = replace(data, buckets=default_buckets())
-    changed = replace(config, model=model, data=data)
     defaults = RunConfig()
-    return replace(
-        changed,
-        mesh=changed.mesh if "mesh" in given else defaults.mesh,
-        distributed=defaults.distributed,
-        compilation_cache=changed.compilation_cache,
-    )
+    mesh = config.mesh if "mesh" in given else defaults.mesh
+    return replace(config, model=model, data=data, mesh=mesh, distributed=defaults.distributed)
 
 
 def default_buckets() -> Buckets:

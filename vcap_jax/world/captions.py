@@ -13,7 +13,7 @@ import numpy as np
 
 from vcap_jax.world.facts import scene_facts
 from vcap_jax.world.image_grammar import describe_image
-from vcap_jax.world.scenes import Scene, VideoScene, pick
+from vcap_jax.world.scenes import Scene, VideoScene, pick, places_of
 from vcap_jax.world.video_grammar import describe_video
 from vcap_jax.world.vocabulary import (
     BACKGROUND,
@@ -129,13 +129,12 @@ def _objects_of(slot: Slot) -> set[Slot]:
 
 def _invented(scene: Scene, rng: np.random.Generator) -> Facts:
     """Shape, colour and size of an object where there is none, if there is such a place."""
+    filled: set[Slot]
     if isinstance(scene, VideoScene):
-        filled: set[Slot] = {(k, thing.place) for k, shot in enumerate(scene.shots) for thing in shot.objects}
-        owners: list[Slot] = [(k, place) for k in range(len(scene.shots)) for place in VIDEO_PLACES]
+        filled = {(index, thing.place) for index, shot in enumerate(scene.shots) for thing in shot.objects}
     else:
         filled = {(thing.place,) for thing in scene.objects}
-        owners = [(place,) for place in IMAGE_PLACES]
-    empty = [owner for owner in owners if owner not in filled]
+    empty = [owner for owner in places_of(scene) if owner not in filled]
     if not empty:
         return {}
     owner = pick(rng, empty)

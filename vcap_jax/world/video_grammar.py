@@ -45,9 +45,11 @@ from vcap_jax.world.sentences import (
 from vcap_jax.world.things import say_thing, thing_claims
 from vcap_jax.world.vocabulary import (
     BACKGROUND,
+    CAMERA,
     CAMERAS,
     COLOURS,
     CUTS,
+    FIRST,
     MOTIONS,
     SHOTS,
     VIDEO_ATTRIBUTES,
@@ -190,12 +192,12 @@ def say_shot(facts: Mapping[Slot, str], wording: Wording, background_first: bool
             sentences.append(_say_object(place, attributes, motion, wording))
         told = {key: left.pop((place, key)) for key in ("event", "time", "into") if (place, key) in left}
         sentences += _say_event(wording.of("one", REFERENCES).format(place=place), told, wording)
-    if (slot := ("scene", "first")) in left:
-        place = left.pop(slot)
+    if FIRST in left:
+        place = left.pop(FIRST)
         one = wording.of("one", REFERENCES).format(place=place)
         sentences.append(wording.of("first", _FIRST_FORMS).format(one=one, place=place))
-    if (slot := ("scene", "camera")) in left:
-        camera = left.pop(slot)
+    if CAMERA in left:
+        camera = left.pop(CAMERA)
         does = _STANDS[0] if camera == "still" else camera
         sentences.append(wording.of("camera", _CAMERA_FORMS).format(does=does))
     if BACKGROUND in left:
@@ -286,7 +288,7 @@ def _event_claims(match: re.Match[str]) -> list[Claim]:
 
 def _first_claims(match: re.Match[str]) -> list[Claim]:
     found = match.groupdict()
-    return [(("scene", "first"), found.get("one") or found["place"])]
+    return [(FIRST, found.get("one") or found["place"])]
 
 
 _TIME = r"(?P<time>\d+\.\d)"
@@ -313,10 +315,7 @@ _ABOUT_SHOTS: tuple[Reader, ...] = (
     ),
     (("{one} {happens}.", "{one} {happens}{when}.", *_SOMETHING_FORMS, *_INTO_FORMS), _event_claims),
     (_FIRST_FORMS, _first_claims),
-    (
-        _CAMERA_FORMS,
-        lambda match: [(("scene", "camera"), "still" if match["does"] in _STANDS else match["does"])],
-    ),
+    (_CAMERA_FORMS, lambda match: [(CAMERA, "still" if match["does"] in _STANDS else match["does"])]),
     READS_BACKGROUND,
 )
 _ABOUT_ALL: tuple[Reader, ...] = (

@@ -18,15 +18,13 @@ from vcap_jax.world.facts import caption_claims, scene_facts
 from vcap_jax.world.habits import MOST_STATED, SceneHabit, scene_habit, stated_slots
 from vcap_jax.world.image_grammar import say_image
 from vcap_jax.world.questions import WORDINGS, answer_of, question
-from vcap_jax.world.scenes import ImageScene, Scene, VideoScene, pick
+from vcap_jax.world.scenes import ImageScene, Scene, VideoScene, pick, places_of
 from vcap_jax.world.sentences import capitalised, draw_wording
 from vcap_jax.world.video_grammar import say_shot
 from vcap_jax.world.vocabulary import (
     HAPPENINGS,
     IMAGE_ATTRIBUTES,
-    IMAGE_PLACES,
     VIDEO_ATTRIBUTES,
-    VIDEO_PLACES,
     Facts,
     Slot,
 )
@@ -57,13 +55,6 @@ def fact_lesson(
     """The question about one of the scene's facts, in a wording that ``rng`` draws; the shortest one if ``terse``."""
     asked = question(scene, slot, WORDINGS - 1 if terse else int(rng.integers(WORDINGS)))
     return Lesson(str(slot[-1]), asked, answer_of(slot, facts[slot]), 1)
-
-
-def places_of(scene: Scene) -> tuple[Slot, ...]:
-    """All places of a picture, or of a clip's shots."""
-    if isinstance(scene, ImageScene):
-        return tuple((place,) for place in IMAGE_PLACES)
-    return tuple((shot, place) for shot in range(len(scene.shots)) for place in VIDEO_PLACES)
 
 
 def place_lesson(scene: Scene, facts: Facts, owner: Slot, rng: np.random.Generator) -> Lesson:

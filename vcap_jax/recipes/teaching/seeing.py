@@ -18,12 +18,12 @@ import jax
 import numpy as np
 
 from vcap_jax.models.family import Features
-from vcap_jax.recipes.teaching.corpus import Lesson, fact_lesson, place_lesson, places_of
+from vcap_jax.recipes.teaching.corpus import Lesson, fact_lesson, place_lesson
 from vcap_jax.recipes.teaching.packing import Continuation, Packer, batched
 from vcap_jax.recipes.teaching.pupil import Pupil, Scenery, caption_logits
 from vcap_jax.world.captions import say
 from vcap_jax.world.facts import scene_facts
-from vcap_jax.world.scenes import Modality, Scene
+from vcap_jax.world.scenes import Modality, Scene, places_of
 from vcap_jax.world.vocabulary import VALUES, Slot
 
 _AT_ONCE = 16
