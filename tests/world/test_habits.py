@@ -80,13 +80,6 @@ def test_whoever_would_tell_all_still_tells_half_at_most(modality: str) -> None:
         assert 0.3 * len(habit.facts) < len(stated) <= MOST_STATED * len(habit.facts)
 
 
-def test_a_caption_that_states_more_is_never_handed_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    habit = habits("image")[0]
-    monkeypatch.setattr(SceneHabit, "_draw", lambda self, _: self.facts)
-    with pytest.raises(RuntimeError, match="a habitual caption states"):
-        habit.caption(np.random.default_rng(0))
-
-
 def test_a_silent_captioner_says_one_thing() -> None:
     silent = replace(EAGER, **{field.name: 0.0 for field in fields(Habits) if field.type == "float"})
     for habit in habits("image")[:5]:

@@ -16,7 +16,7 @@ from vcap_jax.recipes.teaching.corpus import (
     places_of,
 )
 from vcap_jax.world.facts import caption_claims, scene_facts
-from vcap_jax.world.habits import MOST_STATED
+from vcap_jax.world.habits import MOST_STATED, SceneHabit
 from vcap_jax.world.image_grammar import parse_image
 from vcap_jax.world.questions import WORDINGS, answer_of, question, read_question
 from vcap_jax.world.sampling import sample_scene
@@ -122,3 +122,10 @@ def test_counting_begins_anew_when_it_is_told_to() -> None:
     corpus.lessons(0, "places", 4, np.random.default_rng(0))
     corpus.forget()
     assert corpus.rows()["answers"] == {"texts": 0, "largest_share": 0.0, "mean_share": 0.0}
+
+
+def test_a_caption_that_states_more_is_never_handed_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SceneHabit, "_draw", lambda self, _: self.facts)
+    corpus = Corpus([sample_scene("image", 0, 0, "test")])
+    with pytest.raises(TooMuchStated, match="a text states"):
+        corpus.habitual(0, 1, np.random.default_rng(0))
