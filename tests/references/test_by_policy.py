@@ -13,7 +13,7 @@ import pytest
 from vcap_jax.configuration import load_config
 from vcap_jax.data.errors import MediaError
 from vcap_jax.data.pipeline import BadSample
-from vcap_jax.references.asking import Asking
+from vcap_jax.references.beside import Asking
 from vcap_jax.references.by_policy import policy_writer, reference_rollout
 from vcap_jax.references.writers import CaptionWriter
 from vcap_jax.references.writing import Shard, write_pool

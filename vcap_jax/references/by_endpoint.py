@@ -7,9 +7,8 @@ from contextlib import contextmanager
 
 from vcap_jax.captioning.by_endpoint import EndpointCaptioner, Load, shown_rules
 from vcap_jax.data.manifest import Sample
-from vcap_jax.references.asking import Asking
+from vcap_jax.references.beside import Asking, WindowDraw
 from vcap_jax.references.by_policy import reference_rollout
-from vcap_jax.references.windows import WindowDraw
 from vcap_jax.references.writers import CaptionWriter, Report
 from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.rollout.captioner import Captioned

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from vcap_jax.data.manifest import Sample
 from vcap_jax.parallel.fingerprint import fingerprint
-from vcap_jax.references.asking import Asking
-from vcap_jax.references.windows import WindowDraw
+from vcap_jax.references.beside import Asking, WindowDraw
 from vcap_jax.references.writers import CaptionWriter, Report
 from vcap_jax.rollout.captioner import Captioned
 from vcap_jax.rollout.sampler import RolloutConfig

@@ -9,8 +9,7 @@ from typing import Protocol
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.pipeline import BadSample
 from vcap_jax.data.references import Provenance, asked_digest
-from vcap_jax.references.asking import Asking
-from vcap_jax.references.windows import WindowDraw, description
+from vcap_jax.references.beside import Asking, WindowDraw, description
 from vcap_jax.references.writing import ANSWERS, WHOLE, WINDOWS, Part, Written
 from vcap_jax.rollout.captioner import Captioned
 from vcap_jax.rollout.sampler import RolloutConfig

@@ -33,7 +33,7 @@ from vcap_jax.data.media import TimeWindow
 from vcap_jax.data.pipeline import BadSample
 from vcap_jax.data.references import PoolEntry, Provenance, ReferencePool, Segment
 from vcap_jax.data.storage import raise_if_gone
-from vcap_jax.references.asking import with_answers
+from vcap_jax.references.beside import with_answers
 from vcap_jax.system.errors import VCapError
 from vcap_jax.system.json_values import as_list, as_number, as_whole
 from vcap_jax.system.shutdown import raise_if_requested, requested
