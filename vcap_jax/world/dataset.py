@@ -56,19 +56,11 @@ def write_mp4(path: Path, frames: np.ndarray) -> None:
 def write_dataset(
     folder: str | Path, modality: Modality, split: str, count: int, seed: int, *, prompt: str | None = None
 ) -> Path:
-    """Renders the first ``count`` scenes of a split.
+    """Renders the first ``count`` scenes of a split; the path of the manifest, with rows ``{"id", "image" | "video":
+    path, "prompt"?}``, paths relative to it.
 
-    Args:
-        folder: made if missing; files of the same names are overwritten.
-        modality: "image" or "video".
-        split: any name; scenes of different splits are independent.
-        count: number of scenes.
-        seed: seed of the scenes.
-        prompt: written into every row where given; without it, rows have no "prompt".
-
-    Returns:
-        The path of the manifest, with rows ``{"id", "image" | "video": path, "prompt"?}``, paths relative to
-        it.
+    folder: made if missing; files of the same names are overwritten. split: any name; scenes of different splits are
+    independent. seed: of the scenes. prompt: written into every row where given; without it, rows have none.
     """
     folder = Path(folder)
     suffix = "png" if modality == "image" else "mp4"

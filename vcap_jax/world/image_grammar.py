@@ -89,18 +89,11 @@ def say_background(value: str, wording: Wording) -> str:
 
 
 def describe_image(facts: Mapping[Slot, str], rng: np.random.Generator) -> str:
-    """Says ``facts`` (true or not) in English.
+    """A caption that claims exactly ``facts``, true or not; empty if there are none.
 
-    Args:
-        facts: slot -> value, any subset of an image's slots (see ``vocabulary``).
-        rng: chooses the wording, which is kept for the whole caption, and whether the background comes first.
-
-    Returns:
-        A caption that claims exactly ``facts``; empty if there are none. Objects come in reading order, then what
-        stands between them, then numbers, light and background.
-
-    Raises:
-        ValueError: a slot that an image does not have.
+    facts: any subset of an image's slots (see ``vocabulary``). Objects come in reading order, then what stands between
+    them, then numbers, light and background. rng: chooses the wording, which is kept for the whole caption, and whether
+    the background comes first. Raises ValueError for a slot that an image does not have.
     """
     wording = draw_wording(rng)
     background_first = rng.random() < _BACKGROUND_FIRST

@@ -114,12 +114,10 @@ def fit_shape(
 ) -> Fit:
     """The shape that fits a piece of a picture best.
 
-    Args:
-        seen: how much of each pixel the piece fills, float32 [n, n], n = ``looked_at(reach)``.
-        price: what it costs if an outline and the piece differ there, float32 [n, n].
-        centre: (column, row) of the picture in the middle of both.
-        reach: pixels by which the shape's centre may lie elsewhere, even.
-        thorough: compare more of what is likely at half resolution in detail: for what is partly hidden.
+    seen: how much of each pixel the piece fills; price: what it costs if an outline and the piece differ there: float32
+    [n, n] each, n = ``looked_at(reach)``. centre: (column, row) of the picture in the middle of both. reach: pixels by
+    which the shape's centre may lie elsewhere, even. thorough: compare more of what is likely at half resolution in
+    detail: for what is partly hidden.
     """
     top, left = centre[1] - len(seen) // 2, centre[0] - len(seen) // 2
     # A wrong pixel costs price * (outline - seen)^2 = price * seen^2 + outline * linear + outline^2 * price.

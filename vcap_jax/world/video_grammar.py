@@ -136,18 +136,12 @@ def shot_of(start: float, end: float, shots: Sequence[tuple[float, float]]) -> i
 def describe_video(
     facts: Mapping[Slot, str], rng: np.random.Generator, *, segments: Sequence[tuple[float, float]]
 ) -> str:
-    """Says ``facts`` (true or not) in the canonical layout.
+    """A caption that claims exactly ``facts``, true or not, in the canonical layout; empty if there are none.
 
-    Args:
-        facts: slot -> value, any subset of a video's slots (see ``vocabulary``).
-        rng: chooses the wording, which is kept for the whole caption, and whether backgrounds come first.
-        segments: start and end in seconds written before the facts of shot 0, 1, ...
-
-    Returns:
-        The caption; a shot without facts has no segment. Empty if there are no facts.
-
-    Raises:
-        ValueError: a slot that a video does not have, or one of a shot without a segment.
+    facts: any subset of a video's slots (see ``vocabulary``). rng: chooses the wording, which is kept for the whole
+    caption, and whether backgrounds come first. segments: start and end in seconds written before the facts of shot 0,
+    1, ...; a shot without facts has none. Raises ValueError for a slot that a video does not have, or one of a shot
+    without a segment.
     """
     wording = draw_wording(rng)
     background_first = rng.random() < _BACKGROUND_FIRST

@@ -80,21 +80,15 @@ class _Notes:
 
 
 def see_video(frames: Sequence[np.ndarray], times: Sequence[float]) -> Sight:
-    """Reads frames as a video scene, or as a window of one.
+    """Shots and facts of frames as a video scene, or as a window of one, slots numbered by the shots seen.
 
-    Args:
-        frames: uint8 [H, W, 3] each, of any size, at least one, in order of time.
-        times: seconds of each frame in the whole clip, ascending. The last frame is taken to last as long as the frames
-            usually do.
+    frames: uint8 [H, W, 3] each, of any size, at least one, in order of time. times: seconds of each frame in the whole
+    clip, ascending. The last frame is taken to last as long as the frames usually do.
 
-    Returns:
-        Shots and facts, slots numbered by the shots seen. Frames that begin later than a clip begins, or end before one
-        ends, are a window. Unknown are then how many shots there are, the cuts that the window does not show, and, in
-        a shot that may go on beyond it, what happens to an object, unless the window shows it. A quarter in which it
-        shows nothing is empty.
-
-    Raises:
-        ValueError: no frames, not as many times as frames, or a frame that is no picture.
+    Frames that begin later than a clip begins, or end before one ends, are a window. Unknown are then how many shots
+    there are, the cuts that the window does not show, and, in a shot that may go on beyond it, what happens to an
+    object, unless the window shows it. A quarter in which it shows nothing is empty.
+    Raises ValueError for no frames, not as many times as frames, or a frame that is no picture.
     """
     if not len(frames) or len(frames) != len(times):
         raise ValueError(
@@ -260,13 +254,9 @@ def see_camera(brightness: np.ndarray, objects: np.ndarray, times: Sequence[floa
     """What the camera does in the frames of a shot, told by the background alone: each answer foretells the next frame,
     and the best one wins.
 
-    Args:
-        brightness: of the pixels, float32 [T, 96, 96].
-        objects: bool [T, 96, 96], true where something stands in front of the background.
-        times: seconds of the frames.
-
-    Returns:
-        None where that cannot be told: a single frame, frames too far from each other, a background without texture.
+    brightness: of the pixels, float32 [T, 96, 96]. objects: bool [T, 96, 96], true where something stands in front of
+    the background. times: seconds of the frames. None where it cannot be told: a single frame, frames too far from each
+    other, a background without texture.
     """
     errors = np.zeros(len(CAMERAS))
     free = ~maximum_filter(objects, (1, _SEAM, _SEAM))

@@ -85,15 +85,10 @@ def hue_contrast(delta: np.ndarray, along: np.ndarray) -> np.ndarray:
 
 
 def find_things(delta: np.ndarray, contrast: np.ndarray, ground: np.ndarray) -> Things | None:
-    """What stands in one quarter in the frames of a shot.
+    """What stands in one quarter in the frames of a shot; None where nothing does in any.
 
-    Args:
-        delta: differences from the background, float32 [T, 48, 48, 3].
-        contrast: their ``hue_contrast`` [T, 48, 48].
-        ground: the background [3].
-
-    Returns:
-        None where nothing does in any frame.
+    delta: differences from the background, float32 [T, 48, 48, 3]. contrast: their ``hue_contrast`` [T, 48, 48].
+    ground: the background [3].
     """
     frames = np.flatnonzero((contrast > SURE_CONTRAST).sum(axis=(1, 2)) >= _LEAST_PIXELS)
     if not len(frames):
