@@ -38,10 +38,9 @@ from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.system.json_values import rows_of
 from vcap_jax.world.captions import WeakSettings, weak_caption
-from vcap_jax.world.dataset import read_scenes
+from vcap_jax.world.dataset import read_scenes, sample_scene
 from vcap_jax.world.facts import FactCount, count_facts
 from vcap_jax.world.judge_process import embedded_judge
-from vcap_jax.world.sampling import sample_scene
 from vcap_jax.world.scenes import Modality, Scene
 
 CAREFUL = {"wrong_fact": 0.0, "invent_object": 0.0}

@@ -44,7 +44,7 @@ from benchmarks.small_judge_model import write_judge
 from vcap_jax.commands.evaluate import main as vcap_evaluate
 from vcap_jax.evals.config import BENCHMARKS
 from vcap_jax.system.json_values import JsonDict, JsonObject, as_number, as_object, as_text, read_json_object
-from vcap_jax.world.sampling import sample_scene
+from vcap_jax.world.dataset import sample_scene
 from vcap_jax.world.scenes import Modality, Scene
 
 Writer = Callable[[Path, Mapping[str, Scene]], None]

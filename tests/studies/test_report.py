@@ -21,7 +21,7 @@ from vcap_jax.studies.results import LEVEL, SeedResult, heldout_folder
 from vcap_jax.studies.tasks import plan
 from vcap_jax.studies.verdicts import Outcome, Verdict
 from vcap_jax.world.captions import full_caption
-from vcap_jax.world.sampling import sample_scene
+from vcap_jax.world.dataset import sample_scene
 
 QUALITY = {
     "e1": 0.96,

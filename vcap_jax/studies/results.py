@@ -33,9 +33,8 @@ from vcap_jax.system.json_records import array_of, as_record, record_values
 from vcap_jax.system.json_values import JsonError, as_list, as_text
 from vcap_jax.world.backbone import BACKBONE_FOLDER
 from vcap_jax.world.captions import full_caption, weak_caption
-from vcap_jax.world.dataset import read_scenes
+from vcap_jax.world.dataset import read_scenes, sample_scene
 from vcap_jax.world.facts import count_facts
-from vcap_jax.world.sampling import sample_scene
 from vcap_jax.world.scenes import Scene
 
 EARLY_STEPS = 10

@@ -31,8 +31,9 @@ from vcap_jax.world.sentences import (
     number_of,
     read_sentences,
     reference_pattern,
+    say_thing,
+    thing_claims,
 )
-from vcap_jax.world.things import say_thing, thing_claims
 from vcap_jax.world.vocabulary import (
     BACKGROUND,
     BACKGROUNDS,

@@ -40,9 +40,10 @@ from vcap_jax.world.sentences import (
     number_of,
     read_sentences,
     reference_pattern,
+    say_thing,
     split_sentences,
+    thing_claims,
 )
-from vcap_jax.world.things import say_thing, thing_claims
 from vcap_jax.world.vocabulary import (
     BACKGROUND,
     CAMERA,

@@ -67,7 +67,7 @@ next."""
 _SEAM = 5
 """Pixels of the neighbourhood of an object that are not looked at: its edges do not move with the background."""
 _CLEAR = 0.8
-"""Error of the best answer, relative to the second best's, at which it is taken for true."""
+"""Error of the best answer about the camera, relative to the second best's, at which it is taken for true."""
 
 
 class _Notes:

@@ -21,8 +21,8 @@ from vcap_jax.evals.config import EvaluatorConfig
 from vcap_jax.evals.protocol import Evaluation, EvaluatorTools
 from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.world.captions import WeakSettings, full_caption, weak_caption
+from vcap_jax.world.dataset import sample_scene
 from vcap_jax.world.facts import FactCount, caption_claims, count_facts, scene_facts
-from vcap_jax.world.sampling import sample_scene
 from vcap_jax.world.scenes import Modality, Scene, VideoScene
 from vcap_jax.world.statements import read_statement, read_yes_no, statement, yes_no
 from vcap_jax.world.video_grammar import parse_video, shot_of

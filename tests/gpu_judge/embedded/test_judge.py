@@ -10,11 +10,11 @@ from gpu_judge.embedded.request import BadRequest
 from tests.gpu_judge.requests_of_the_world import about, about_window, body, data_url, frames_of
 from vcap_jax.data.media import JudgeFrame, TimeWindow
 from vcap_jax.world.captions import full_caption, weak_caption, wrong_claim, wrong_value
+from vcap_jax.world.dataset import sample_scene
 from vcap_jax.world.facts import scene_facts
 from vcap_jax.world.image_grammar import describe_image
 from vcap_jax.world.image_rendering import render_image
 from vcap_jax.world.image_scenes import sample_image_scene
-from vcap_jax.world.sampling import sample_scene
 from vcap_jax.world.scenes import Modality
 from vcap_jax.world.video_grammar import describe_video
 from vcap_jax.world.video_scenes import sample_video_scene

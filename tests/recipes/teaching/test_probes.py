@@ -22,9 +22,9 @@ from vcap_jax.recipes.teaching.probes import (
     probe_losses,
     targets,
 )
+from vcap_jax.world.dataset import sample_scene
 from vcap_jax.world.facts import scene_facts
 from vcap_jax.world.image_facts import layers
-from vcap_jax.world.sampling import sample_scene
 from vcap_jax.world.scenes import Modality
 from vcap_jax.world.tiny_policy import Prompts
 from vcap_jax.world.video_facts import seen_frames

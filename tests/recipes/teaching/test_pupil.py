@@ -12,7 +12,7 @@ from tests.recipes.teaching.prompter import processor
 from vcap_jax.recipes.teaching import pupil as module
 from vcap_jax.recipes.teaching.drawn import SEED, draw, scene_pixels
 from vcap_jax.recipes.teaching.pupil import Spread
-from vcap_jax.world.sampling import render, sample_scene
+from vcap_jax.world.dataset import render, sample_scene
 from vcap_jax.world.tiny_policy import Prompts
 
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from tests.recipes.teaching.prompter import processor, pupil, scenery
-from vcap_jax.recipes.teaching.packing import Packer
+from vcap_jax.recipes.teaching.corpus import Packer
 from vcap_jax.recipes.teaching.seeing import asked, choices, preferring, seeing
 from vcap_jax.world.captions import full_caption
+from vcap_jax.world.dataset import sample_scene
 from vcap_jax.world.facts import scene_facts
-from vcap_jax.world.sampling import sample_scene
 from vcap_jax.world.scenes import Modality
 from vcap_jax.world.vocabulary import VALUES
 

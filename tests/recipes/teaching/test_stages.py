@@ -7,7 +7,7 @@ import pytest
 
 from tests.recipes.teaching.prompter import processor
 from vcap_jax.recipes.teaching import stages
-from vcap_jax.world.sampling import render, sample_scene
+from vcap_jax.world.dataset import render, sample_scene
 from vcap_jax.world.scenes import Modality
 from vcap_jax.world.tiny_policy import Prompts
 

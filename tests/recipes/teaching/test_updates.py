@@ -10,7 +10,7 @@ import pytest
 from flax import nnx
 
 from tests.recipes.teaching.prompter import processor
-from vcap_jax.recipes.teaching.packing import Continuation, Packer, batched
+from vcap_jax.recipes.teaching.corpus import Continuation, Packer, batched
 from vcap_jax.recipes.teaching.probes import patch_targets, targets
 from vcap_jax.recipes.teaching.pupil import Pupil, Spread
 from vcap_jax.recipes.teaching.updates import (
@@ -20,7 +20,7 @@ from vcap_jax.recipes.teaching.updates import (
     answer_loss,
     teaching_optimizer,
 )
-from vcap_jax.world.sampling import render, sample_scene
+from vcap_jax.world.dataset import render, sample_scene
 from vcap_jax.world.tiny_policy import Prompts, new_policy
 
 

@@ -19,8 +19,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from vcap_jax.data.jsonl import read_objects
 from vcap_jax.models.family import CaptionModel, Features, GraphDef, Params, Processor, PromptBatch
 from vcap_jax.models.policy import frozen_filter
+from vcap_jax.recipes.teaching.corpus import Packer
 from vcap_jax.recipes.teaching.drawn import draw
-from vcap_jax.recipes.teaching.packing import Packer
 from vcap_jax.system.files import replace_file, write_through
 from vcap_jax.world.scenes import Modality, Scene, scene_from_json, scene_to_json
 from vcap_jax.world.tiny_policy import Prompts

@@ -18,8 +18,7 @@ import jax
 import numpy as np
 
 from vcap_jax.models.family import Features
-from vcap_jax.recipes.teaching.corpus import Lesson, fact_lesson, place_lesson
-from vcap_jax.recipes.teaching.packing import Continuation, Packer, batched
+from vcap_jax.recipes.teaching.corpus import Continuation, Lesson, Packer, batched, fact_lesson, place_lesson
 from vcap_jax.recipes.teaching.pupil import Pupil, Scenery, caption_logits
 from vcap_jax.world.captions import say
 from vcap_jax.world.facts import scene_facts

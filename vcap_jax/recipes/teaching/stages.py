@@ -10,8 +10,7 @@ import jax
 import numpy as np
 
 from vcap_jax.models.family import Features
-from vcap_jax.recipes.teaching.corpus import Corpus
-from vcap_jax.recipes.teaching.packing import Continuation, batched
+from vcap_jax.recipes.teaching.corpus import Continuation, Corpus, batched
 from vcap_jax.recipes.teaching.probes import patch_targets, targets
 from vcap_jax.recipes.teaching.pupil import Pupil, Scenery
 from vcap_jax.recipes.teaching.updates import DecoderUpdates, TowerUpdates, Wanted
@@ -27,7 +26,7 @@ _OF_STAGE = {
 }
 """Settings that a stage is the first to need; the rest is the first stage's."""
 MOST = {"image": 3, "video": 1}
-"""Pixels along each axis, at most, by modality."""
+"""Pixels by which a picture is jittered along each axis, at most, by modality."""
 _GAIN = 0.03
 """How much brighter or darker a channel becomes, at most."""
 _CHANNELS = 3

@@ -17,7 +17,7 @@ from optax.contrib import MuonDimensionNumbers, muon
 
 from vcap_jax.models.family import CaptionModel, Features, Params, PromptBatch
 from vcap_jax.parallel.arrays import ArrayT
-from vcap_jax.recipes.teaching.packing import LessonBatch
+from vcap_jax.recipes.teaching.corpus import LessonBatch
 from vcap_jax.recipes.teaching.probes import (
     PATCH_PROBES,
     PROBES,
@@ -32,7 +32,7 @@ from vcap_jax.training.logprobs import token_logprobs
 from vcap_jax.world.tiny_policy import visual_tokens
 
 _WARM_UP = 100
-"""Steps, at most."""
+"""Steps of warming up, at most."""
 _LAST = 0.02
 """Of the peak, what the learning rate ends at."""
 _ADAM = 0.15
