@@ -177,67 +177,44 @@ def look(pupil: Pupil, materials: Materials, course: Course, say: Say) -> Pupil:
 
 def answer(pupil: Pupil, materials: Materials, course: Course, say: Say) -> Pupil:
     """Teaches the decoder to answer short questions about what the tower sees."""
-    features = {name: pupil.looked(material.shown, name) for name, material in materials.items()}
-    updates = DecoderUpdates(pupil, course.answer_steps, course.peak)
-    progress = _Progress("answer", course.answer_steps, say)
-    for step in range(course.answer_steps):
-        modality = course.modalities[step % len(course.modalities)]
-        loss = _question_step(
-            updates, pupil, modality, materials[modality], features[modality], course, "answer", step
-        )
-        progress.tell(step, modality, f"{loss:.4f} nats")
-    return pupil.having(rest=updates.rest)
+    return _speak("answer", pupil, materials, course, course.answer_steps, course.peak, say)
 
 
 def habit(pupil: Pupil, materials: Materials, course: Course, say: Say) -> Pupil:
     """Teaches the decoder to caption by habit, questions in between so that what it can answer stays."""
+    return _speak("habit", pupil, materials, course, course.habit_steps, course.habit_peak, say)
+
+
+def _speak(
+    stage: str, pupil: Pupil, materials: Materials, course: Course, steps: int, peak: float, say: Say
+) -> Pupil:
     features = {name: pupil.looked(material.shown, name) for name, material in materials.items()}
-    updates = DecoderUpdates(pupil, course.habit_steps, course.habit_peak)
-    progress = _Progress("habit", course.habit_steps, say)
-    each = len(course.modalities)
-    for step in range(course.habit_steps):
-        modality = course.modalities[step % each]
-        material = materials[modality]
-        if step // each % 3 == 2:
-            loss = _question_step(
-                updates, pupil, modality, material, features[modality], course, "habit", step
-            )
-            what = "questions"
+    updates = DecoderUpdates(pupil, steps, peak)
+    progress = _Progress(stage, steps, say)
+    turns = len(course.modalities)
+    for step in range(steps):
+        modality = course.modalities[step % turns]
+        corpus, prompts = materials[modality].corpus, pupil.prompts[modality]
+        chosen, rng = _chosen(course, stage, step, len(corpus.scenes), course.scenes)
+        groups: list[list[Continuation]] = []
+        if stage == "answer" or step // turns % 3 == 2:
+            about, width = pick(rng, ASKED[modality])
+            if stage == "answer" and step < course.first_steps:
+                about, width = _FIRST[modality]
+            for row in chosen.tolist():
+                lessons = corpus.lessons(row, about, course.questions, rng)
+                groups.append([pupil.packer.lesson(lesson) for lesson in lessons])
+            prompt, what = prompts.openings(len(chosen)), "questions"
         else:
-            chosen, rng = _chosen(course, "habit", step, len(material.shown.scenes), course.scenes)
-            groups = [
-                [pupil.packer.caption(text) for text in material.corpus.habitual(row, course.captions, rng)]
-                for row in chosen.tolist()
-            ]
-            prompt = pupil.prompts[modality].requests(len(chosen))
+            for row in chosen.tolist():
+                texts = corpus.habitual(row, course.captions, rng)
+                groups.append([pupil.packer.caption(text) for text in texts])
             longest = max(len(caption.tokens) for group in groups for caption in group)
-            batch = batched(groups, -(-longest // _CAPTION_STEP) * _CAPTION_STEP)
-            loss = updates.update(prompt, _rows(features[modality], chosen), batch)
-            what = "captions"
+            width = -(-longest // _CAPTION_STEP) * _CAPTION_STEP
+            prompt, what = prompts.requests(len(chosen)), "captions"
+        loss = updates.update(prompt, _rows(features[modality], chosen), batched(groups, width))
         progress.tell(step, modality, f"{loss:.4f} nats of {what}")
     return pupil.having(rest=updates.rest)
-
-
-def _question_step(
-    updates: DecoderUpdates,
-    pupil: Pupil,
-    modality: Modality,
-    material: Material,
-    features: Features,
-    course: Course,
-    stage: str,
-    step: int,
-) -> jax.Array:
-    chosen, rng = _chosen(course, stage, step, len(material.shown.scenes), course.scenes)
-    about, width = pick(rng, ASKED[modality])
-    if stage == "answer" and step < course.first_steps:
-        about, width = _FIRST[modality]
-    groups: list[list[Continuation]] = [
-        [pupil.packer.lesson(lesson) for lesson in material.corpus.lessons(row, about, course.questions, rng)]
-        for row in chosen.tolist()
-    ]
-    prompt = pupil.prompts[modality].openings(len(chosen))
-    return updates.update(prompt, _rows(features, chosen), batched(groups, width))
 
 
 def _chosen(
