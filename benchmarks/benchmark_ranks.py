@@ -25,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import numpy as np
 from scipy.stats import kendalltau
 
+from benchmarks.scenes_as_benchmarks import write_capmas, write_decapbench, write_dream1k, write_vcapsbench
 from vcap_jax.evals.benchmarks.benchmark import Benchmark
 from vcap_jax.evals.benchmarks.capmas import CapMas
 from vcap_jax.evals.benchmarks.decapbench import DeCapBench
@@ -36,12 +37,10 @@ from vcap_jax.evals.protocol import EvaluatorTools
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.system.json_values import rows_of
-from vcap_jax.world.as_benchmarks import write_capmas, write_decapbench, write_dream1k, write_vcapsbench
 from vcap_jax.world.captions import WeakSettings, weak_caption
-from vcap_jax.world.dataset import read_scenes
+from vcap_jax.world.dataset import read_scenes, sample_scene
 from vcap_jax.world.facts import FactCount, count_facts
 from vcap_jax.world.judge_process import embedded_judge
-from vcap_jax.world.sampling import sample_scene
 from vcap_jax.world.scenes import Modality, Scene
 
 CAREFUL = {"wrong_fact": 0.0, "invent_object": 0.0}

@@ -29,12 +29,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks.serve_vllm import Served
-from benchmarks.small_judge_model import write_judge
-from vcap_jax.commands.evaluate import main as vcap_evaluate
-from vcap_jax.evals.config import BENCHMARKS
-from vcap_jax.system.json_values import JsonDict, JsonObject, as_number, as_object, as_text, read_json_object
-from vcap_jax.world.as_benchmarks import (
+from benchmarks.scenes_as_benchmarks import (
     write_caparena,
     write_capmas,
     write_captionqa,
@@ -44,7 +39,12 @@ from vcap_jax.world.as_benchmarks import (
     write_vcapsbench,
     write_vdc,
 )
-from vcap_jax.world.sampling import sample_scene
+from benchmarks.serve_vllm import Served
+from benchmarks.small_judge_model import write_judge
+from vcap_jax.commands.evaluate import main as vcap_evaluate
+from vcap_jax.evals.config import BENCHMARKS
+from vcap_jax.system.json_values import JsonDict, JsonObject, as_number, as_object, as_text, read_json_object
+from vcap_jax.world.dataset import sample_scene
 from vcap_jax.world.scenes import Modality, Scene
 
 Writer = Callable[[Path, Mapping[str, Scene]], None]

@@ -46,7 +46,7 @@ from vcap_jax.reward.config import JudgeConfig, RewardConfig
 from vcap_jax.reward.group import GroupForReward
 from vcap_jax.reward.session import RewardSession
 from vcap_jax.world.captions import full_caption, weak_caption
-from vcap_jax.world.sampling import sample_scene
+from vcap_jax.world.dataset import sample_scene
 
 REFUSED = "refused"
 KINDS = (REFUSED, *FAULTS)

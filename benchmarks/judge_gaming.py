@@ -49,8 +49,7 @@ from vcap_jax.reward.session import RewardSession
 from vcap_jax.reward.templates import DELIMITERS, load_instruction
 from vcap_jax.world.backbone import BACKBONE_FOLDER
 from vcap_jax.world.captions import full_caption, weak_caption
-from vcap_jax.world.rendering import render
-from vcap_jax.world.sampling import sample_scene
+from vcap_jax.world.dataset import render, sample_scene
 from vcap_jax.world.scenes import ImageScene, Scene
 from vcap_jax.world.vocabulary import VIDEO_FPS, VIDEO_SECONDS
 

@@ -26,11 +26,9 @@ import av
 import numpy as np
 from PIL import Image
 
-from vcap_jax.world.dataset import write_mp4
+from vcap_jax.world.dataset import render, sample_scene, write_mp4
 from vcap_jax.world.facts import scene_facts, scene_undecided
 from vcap_jax.world.image_perception import see_image
-from vcap_jax.world.rendering import render
-from vcap_jax.world.sampling import sample_scene
 from vcap_jax.world.scenes import Modality, Scene
 from vcap_jax.world.sight import Sight
 from vcap_jax.world.video_perception import see_video

@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def main() -> int:
     """Reads the arguments and teaches."""
-    from vcap_jax.recipes.teaching.course import Course
+    from vcap_jax.recipes.teaching.stages import Course
 
     parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="folder of the policy")

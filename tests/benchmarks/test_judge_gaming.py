@@ -8,7 +8,7 @@ from benchmarks.judge_gaming import Outcome, Shapes, play
 from tests.gpu_judge.requests_of_the_world import about
 from vcap_jax.reward.prompts import neutralise
 from vcap_jax.world.captions import full_caption, weak_caption
-from vcap_jax.world.sampling import sample_scene
+from vcap_jax.world.dataset import sample_scene
 
 _LONG = 1500
 """Characters; the thousand-fold attacks are left to the benchmark."""

@@ -14,7 +14,7 @@ from PIL import Image
 from vcap_jax.data.media import JudgeFrame, TimeWindow, frames_in_window
 from vcap_jax.reward.prompts import build_messages, fill_instruction, media_parts, no_media_notice
 from vcap_jax.reward.templates import InstructionName, load_instruction
-from vcap_jax.world.rendering import render
+from vcap_jax.world.dataset import render
 from vcap_jax.world.scenes import ImageScene, Scene
 from vcap_jax.world.vocabulary import VIDEO_FPS, VIDEO_FRAMES
 

@@ -9,8 +9,8 @@ import pytest
 from vcap_jax.human_eval.embedded import read_truth, write_embedded_study
 from vcap_jax.human_eval.protocol import Step2
 from vcap_jax.human_eval.study import Settings, read_study
+from vcap_jax.world.dataset import sample_scene
 from vcap_jax.world.facts import caption_claims, scene_facts
-from vcap_jax.world.sampling import sample_scene
 
 
 def make(folder, **more):

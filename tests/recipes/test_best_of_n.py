@@ -6,6 +6,7 @@ import json
 from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from tests.signals import ask_to_stop
 from vcap_jax.data.errors import MediaError, NoUsableSamplesError, StorageError
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.references import PoolEntry, ReferencePool
+from vcap_jax.parallel.processes import ALONE
 from vcap_jax.recipes.best_of_n import best_candidate, choose_best, score_candidates
 from vcap_jax.reward.failures import Failure
 from vcap_jax.reward.group import CandidateScore, GroupScores
@@ -111,19 +113,15 @@ WITNESSES = ReferencePool(PoolEntry(id=s.id, references=(f"witness of {s.id}",))
 def score(
     path: Path, session: Session, bad: list, on_bad_sample: str = "skip", samples: list[Sample] = SAMPLES
 ) -> None:
-    score_candidates(
-        path,
-        CANDIDATES,
-        samples,
-        load,
-        session,
-        WITNESSES,
-        seed=0,
-        threads=1,
-        on_bad_sample=on_bad_sample,
-        on_progress=lambda *_: None,
-        on_bad=bad.append,
+    data = SimpleNamespace(reading_threads=1, on_bad_sample=on_bad_sample)
+    ctx: Any = SimpleNamespace(
+        config=SimpleNamespace(seed=0, data=data),
+        load=load,
+        say=lambda _: None,
+        report_bad_sample=bad.append,
+        processes=ALONE,
     )
+    score_candidates(path, ctx, CANDIDATES, samples, session, WITNESSES)
 
 
 def test_scores_are_written_in_order_and_asked_for_once(tmp_path: Path) -> None:

@@ -113,7 +113,7 @@ def test_a_teacher_is_evaluated_where_students_keep_their_best_by_held_out_sampl
     writer = SimpleNamespace(provenance=SimpleNamespace(weights="w"))
     monkeypatch.setattr(module, "prepare", lambda *_, **__: prepared)
     monkeypatch.setattr(module, "drawing", nullcontext)
-    monkeypatch.setattr(module, "PolicyWriter", lambda *_, **__: writer)
+    monkeypatch.setattr(module, "policy_writer", lambda *_, **__: writer)
     monkeypatch.setattr(module, "write_shared_pool", lambda *_: None)
     monkeypatch.setattr(module, "Evaluations", evaluations)
     with pytest.raises(Reached):

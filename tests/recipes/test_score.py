@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -14,15 +16,22 @@ from tests.reward.scripted_judge import QUALITY, Reply, ScriptedJudge, candidate
 from vcap_jax.captioning.caption import Caption
 from vcap_jax.commands.score import main
 from vcap_jax.configuration import ConfigError, load_config
+from vcap_jax.data.judge_media import EncodedMedia
+from vcap_jax.data.manifest import Sample
 from vcap_jax.evals import scoring
+from vcap_jax.evals.judged import judged_item
+from vcap_jax.evals.protocol import Captions, OwnData
 from vcap_jax.evals.scoring import Scored
 from vcap_jax.recipes.evaluation_request import EvaluationRefused
-from vcap_jax.recipes.score import ScoreRequest, score
+from vcap_jax.recipes.score import RewardsPage, ScoreRequest, score
 from vcap_jax.reward.aggregation import RewardWeights
 from vcap_jax.reward.errors import FamilyError, JudgeUnavailable
+from vcap_jax.reward.group import CandidateScore, GroupScores
 from vcap_jax.reward.restudy import restudy
+from vcap_jax.reward.session import RewardSession
 from vcap_jax.reward.store import JudgementStore
 from vcap_jax.run.config import RunConfig
+from vcap_jax.system.errors import VCapError
 from vcap_jax.system.shutdown import Stopped
 
 
@@ -256,3 +265,32 @@ def test_the_command_ends_with_1_where_something_is_not_scored(
     assert main(words) == 0
     with pytest.raises(SystemExit):
         main(words[2:])
+
+
+def gone(sample: Sample) -> EncodedMedia:
+    raise VCapError(f"{sample.id}: gone")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_of_many_samples_it_holds_the_lowest_and_the_highest(tmp_path: Path, seed: int) -> None:
+    rewards = np.random.default_rng(seed).permutation(200) / 200
+    names = [f"s{i}" for i in range(len(rewards))]
+    own = OwnData(
+        samples=tuple(Sample(id=name, images=(Path(f"{name}.png"),)) for name in names),
+        references=None,
+        session=cast(RewardSession, None),
+        media=gone,
+        seed=0,
+        stop=lambda: False,
+    )
+    page = RewardsPage(own, most=6)
+    for name, reward in zip(names, rewards, strict=True):
+        scores = GroupScores(sample_id=name, step=0, candidates=(CandidateScore(reward=float(reward)),))
+        one = Scored(captions=Captions(id=name, texts=("a disc",)), scores=scores)
+        page.add(one, judged_item(one))
+    path = tmp_path / "page.html"
+    page.draw(path, title="t", metrics={}, warning=None)
+    text = path.read_text()
+    found = [float(reward) for reward in re.findall(r'data-reward="([^"]*)"', text)]
+    assert found == sorted(rewards)[:3] + sorted(rewards)[-3:]
+    assert "6 of 200 samples" in text

@@ -17,7 +17,7 @@ from vcap_jax.models.buckets import Buckets
 from vcap_jax.parallel.sharding import MeshConfig, Placement
 from vcap_jax.recipes import sft
 from vcap_jax.recipes.sft import run_sft
-from vcap_jax.references import PoolError
+from vcap_jax.references.writing import PoolError
 from vcap_jax.report.evaluations import Results
 from vcap_jax.report.metrics import MetricsWriter, deterministic, read_metrics
 from vcap_jax.report.run_folder import RunFolder

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,8 @@ from vcap_jax.data.errors import MediaError
 from vcap_jax.data.judge_media import JudgeMediaSettings
 from vcap_jax.data.manifest import read_manifest
 from vcap_jax.models.qwen3_vl.processing import Processor
-from vcap_jax.references.by_endpoint import EndpointWriter
+from vcap_jax.references.by_endpoint import endpoint_writer
+from vcap_jax.references.writers import CaptionWriter
 from vcap_jax.references.writing import PoolError, write_pool
 from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.reward.errors import JudgeUnavailable
@@ -44,9 +46,9 @@ def writer(
     ready_timeout_s: float = GUARD_S,
     tries: int = 2,
     **more,
-) -> EndpointWriter:
+) -> AbstractContextManager[CaptionWriter]:
     processor = Processor.from_pretrained(BACKBONE_FOLDER)
-    return EndpointWriter(
+    return endpoint_writer(
         config,
         JudgeConfig(
             urls=(url,),

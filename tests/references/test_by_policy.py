@@ -13,8 +13,9 @@ import pytest
 from vcap_jax.configuration import load_config
 from vcap_jax.data.errors import MediaError
 from vcap_jax.data.pipeline import BadSample
-from vcap_jax.references.asking import Asking
-from vcap_jax.references.by_policy import PolicyWriter, reference_rollout
+from vcap_jax.references.beside import Asking
+from vcap_jax.references.by_policy import policy_writer, reference_rollout
+from vcap_jax.references.writers import CaptionWriter
 from vcap_jax.references.writing import Shard, write_pool
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.rollout.captioner import Captioned
@@ -47,10 +48,9 @@ def prepared(tmp_path_factory) -> Prepared:
 
 
 @pytest.fixture(scope="module")
-def writer(prepared: Prepared) -> PolicyWriter:
-    return PolicyWriter(
+def writer(prepared: Prepared) -> CaptionWriter:
+    return policy_writer(
         prepared.ctx,
-        prepared.ctx.own_policy.trainable,
         prepared.samples,
         name="the backbone",
         seed=3,
@@ -81,10 +81,9 @@ def test_two_processes_write_what_one_does(prepared, writer, tmp_path) -> None:
 
 
 def test_other_weights_are_another_writer(prepared, writer) -> None:
-    changed = jax.tree.map(lambda leaf: leaf * 1.001, prepared.ctx.own_policy.trainable)
-    other = PolicyWriter(
-        prepared.ctx,
-        changed,
+    changed = jax.tree.map(lambda leaf: leaf * 1.001, prepared.ctx.policy.trainable)
+    other = policy_writer(
+        dataclasses.replace(prepared.ctx, policy=dataclasses.replace(prepared.ctx.policy, trainable=changed)),
         prepared.samples,
         name="the backbone",
         seed=3,
@@ -99,11 +98,11 @@ def captioned_by(captioner: Any, prepared: Prepared) -> Any:
     """A context whose captions are all by ``captioner``."""
     return SimpleNamespace(
         config=prepared.ctx.config,
-        policy=SimpleNamespace(frozen={}),
+        policy=SimpleNamespace(trainable={}, frozen={}),
         sampler=None,
         servers=None,
         own_params=lambda params: params,
-        captioner=lambda sampler: captioner,
+        captioner=lambda sampler, load: captioner,
     )
 
 
@@ -121,11 +120,11 @@ def test_a_sample_that_nothing_was_said_of_is_reported(prepared) -> None:
 
     for ended_only, kept in ((False, [("A dog.",), ("A cat.", "A cow.")]), (True, [("A cat.",)])):
         ctx = captioned_by(Speaking(), prepared)
-        one = PolicyWriter(
-            ctx, {}, prepared.samples, name="", seed=0, rollout=ctx.config.rollout, ended_only=ended_only
+        one = policy_writer(
+            ctx, prepared.samples, name="", seed=0, rollout=ctx.config.rollout, ended_only=ended_only
         )
         bad = []
-        written = list(one.whole(prepared.samples, range(len(prepared.samples)), bad.append))
+        written = list(one.write("whole", prepared.samples, range(len(prepared.samples)), 0, bad.append))
         assert [row.references for row in written] == kept
         assert len(bad) == 3 - len(kept)
         assert bad[-1].id == prepared.samples[1].id
@@ -142,9 +141,8 @@ def test_a_question_without_an_answer_is_told_as_part_of_its_sample(prepared) ->
                 yield Captioned(sample, ("",), (1,), (True,))
 
     ctx = captioned_by(Silent(), prepared)
-    writer = PolicyWriter(
+    writer = policy_writer(
         ctx,
-        {},
         prepared.samples,
         name="",
         seed=0,
@@ -153,7 +151,7 @@ def test_a_question_without_an_answer_is_told_as_part_of_its_sample(prepared) ->
     )
     samples = prepared.samples[:2]
     bad: list[BadSample] = []
-    assert list(writer.answers(samples, (0, 1), 1, bad.append)) == []
+    assert list(writer.write("answers", samples, (0, 1), 1, bad.append)) == []
     assert [(one.id, one.part) for one in bad] == [
         (samples[0].id, "the answer to 'What is below?'"),
         (samples[1].id, "the answer to 'What is at the top?'"),
@@ -171,8 +169,6 @@ def test_a_sample_that_cannot_be_read_may_be_refused(prepared) -> None:
     config = prepared.ctx.config
     data = dataclasses.replace(config.data, on_bad_sample="refuse")
     ctx = dataclasses.replace(prepared.ctx, config=dataclasses.replace(config, data=data), load=load)
-    one = PolicyWriter(
-        ctx, ctx.own_policy.trainable, prepared.samples, name="", seed=0, rollout=config.rollout
-    )
+    one = policy_writer(ctx, prepared.samples, name="", seed=0, rollout=config.rollout)
     with pytest.raises(MediaError, match=r"\.\w+: broken.*data\.on_bad_sample"):
-        next(one.whole(prepared.samples, range(len(prepared.samples)), pytest.fail))
+        next(one.write("whole", prepared.samples, range(len(prepared.samples)), 0, pytest.fail))

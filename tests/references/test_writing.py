@@ -51,6 +51,16 @@ class Writer:
             asked=asked_digest(SAMPLES),
         )
 
+    @property
+    def each(self):
+        parts = {"windows": self.segments, "answers": self.questions}
+        return {part: each for part, each in parts.items() if each}
+
+    def write(self, part, samples, indices, skip, on_bad):
+        if part == "whole":
+            return self.whole(samples[skip:], indices[skip:], on_bad)
+        return getattr(self, part)(samples, indices, skip, on_bad)
+
     def _spend(self, place) -> None:
         if self.lives == 0:
             raise Killed

@@ -8,7 +8,7 @@ from tests.gpu_judge.requests_of_the_world import about
 from vcap_jax.reward.contradictions import contradiction
 from vcap_jax.reward.scores import Scores
 from vcap_jax.world.captions import full_caption, weak_caption
-from vcap_jax.world.sampling import sample_scene
+from vcap_jax.world.dataset import sample_scene
 
 
 def judged(analysis: str, correctness: int = 10, completeness: int = 10) -> str | None:

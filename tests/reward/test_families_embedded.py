@@ -18,11 +18,10 @@ from vcap_jax.reward.restudy import restudy
 from vcap_jax.reward.session import RewardSession
 from vcap_jax.reward.store import read_judgements
 from vcap_jax.world.captions import WeakSettings, full_caption, weak_caption
+from vcap_jax.world.dataset import render, sample_scene
 from vcap_jax.world.facts import count_facts
 from vcap_jax.world.judge_process import embedded_judge
 from vcap_jax.world.questions import scene_questions
-from vcap_jax.world.rendering import render
-from vcap_jax.world.sampling import sample_scene
 from vcap_jax.world.scenes import ImageScene, Modality, Scene
 from vcap_jax.world.vocabulary import VIDEO_FPS
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from vcap_jax.data.references import PoolEntry, ReferencePool
 from vcap_jax.references.note import POOL_NOTE, write_note
-from vcap_jax.studies.run_files import heldout_folder
+from vcap_jax.studies.results import heldout_folder
 from vcap_jax.studies.tasks import Plan, Task
 from vcap_jax.world.captions import WeakSettings, weak_caption
 from vcap_jax.world.scenes import Scene

@@ -7,8 +7,8 @@ import pytest
 
 from vcap_jax.studies.cutting import cut
 from vcap_jax.world.captions import full_caption
+from vcap_jax.world.dataset import sample_scene
 from vcap_jax.world.facts import caption_claims
-from vcap_jax.world.sampling import sample_scene
 
 
 @pytest.mark.parametrize("modality", ["image", "video"])

@@ -17,12 +17,11 @@ from vcap_jax.studies.collect import by_row, collect
 from vcap_jax.studies.estimates import Interval, over_seeds
 from vcap_jax.studies.findings import find
 from vcap_jax.studies.report import more_seeds, percent, write_report
-from vcap_jax.studies.results import LEVEL, SeedResult
-from vcap_jax.studies.run_files import heldout_folder
+from vcap_jax.studies.results import LEVEL, SeedResult, heldout_folder
 from vcap_jax.studies.tasks import plan
 from vcap_jax.studies.verdicts import Outcome, Verdict
 from vcap_jax.world.captions import full_caption
-from vcap_jax.world.sampling import sample_scene
+from vcap_jax.world.dataset import sample_scene
 
 QUALITY = {
     "e1": 0.96,

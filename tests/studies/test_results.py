@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
+import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +14,7 @@ from tests.studies.made_up import SMALL, make_up
 from vcap_jax.studies import results
 from vcap_jax.studies.collect import collect
 from vcap_jax.studies.report import write_report
-from vcap_jax.studies.results import ResultsError, known_keys, read_results, write_results
+from vcap_jax.studies.results import ResultsError, heldout_captions, known_keys, read_results, write_results
 from vcap_jax.studies.schedule import outstanding
 from vcap_jax.studies.tasks import plan
 
@@ -82,3 +85,60 @@ def test_a_line_that_is_none_is_named(studied, tmp_path) -> None:
     (tmp_path / "broken.jsonl").write_text("\n".join([lines[0], json.dumps(row)]))
     with pytest.raises(ResultsError, match=r"line 2: a result: rows: field required; give a results.jsonl"):
         read_results([tmp_path / "broken.jsonl"])
+
+
+def test_a_scene_that_was_not_captioned_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "trained.jsonl"
+    rows = [{"id": "a", "captions": ["A cat.", "A dog."]}, {"id": "b", "failure": "not readable"}]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows[:1]))
+    assert heldout_captions(path) == {"a": ["A cat.", "A dog."]}
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(ResultsError, match=r"trained\.jsonl:2: b was not captioned \(not readable\): remove"):
+        heldout_captions(path)
+
+
+def test_the_world_is_known_by_its_scenes_words_and_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever of the three changes, it is another world."""
+    digest = results.world_digest.__wrapped__
+    found = {digest(), digest()}
+    assert len(found) == 1
+    scene, caption, count = results.sample_scene, results.full_caption, results.count_facts
+    changes = {
+        "sample_scene": lambda modality, seed, index, split: scene(modality, seed + 1, index, split),
+        "full_caption": lambda of, rng: caption(of, rng) + " ",
+        "count_facts": lambda of, text: dataclasses.replace(count(of, text), claims=0),
+    }
+    for name, changed in changes.items():
+        with monkeypatch.context() as patch:
+            patch.setattr(results, name, changed)
+            found.add(digest())
+    assert len(found) == 1 + len(changes)
+
+
+def test_the_code_is_named_by_its_commit_in_a_clone(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+    version = results.code_version.__wrapped__
+    package = tmp_path / "clone" / "vcap_jax" / "studies"
+    package.mkdir(parents=True)
+    (package / "results.py").write_text("")
+    monkeypatch.setattr(results, "__file__", str(package / "results.py"))
+    told = version()
+    assert "VCap-JAX" in told
+    assert " at " not in told
+
+    def git(*arguments: str) -> str:
+        as_someone = ["-c", "user.name=me", "-c", "user.email=me@example.org"]
+        done = subprocess.run(
+            ["git", "-C", tmp_path / "clone", *as_someone, *arguments],
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        return done.stdout.strip()
+
+    git("init", "-q")
+    git("add", "-A")
+    git("commit", "-qm", "all")
+    commit = git("rev-parse", "--short=7", "HEAD")
+    assert version() == f"{told} at {commit}"
+    (package / "results.py").write_text("changed")
+    assert version() == f"{told} at {commit}+"

@@ -11,7 +11,7 @@ import pytest
 from tests.signals import in_foreground
 from tests.studies.made_up import SMALL
 from vcap_jax.studies import schedule
-from vcap_jax.studies.schedule import ScheduleError, code_used, only_one, seconds_taken, work
+from vcap_jax.studies.schedule import ScheduleError, only_one, spent, work
 from vcap_jax.studies.tasks import plan
 from vcap_jax.system.shutdown import Stopped, stop_on_signal
 
@@ -68,8 +68,8 @@ def test_all_are_done_once_and_in_order(stood_in, tasks):
     assert sorted(done) == sorted(tasks.tasks)
     for key, task in tasks.tasks.items():
         assert all(done.index(earlier) < done.index(key) for earlier in task.after)
-    assert set(seconds_taken(out)) == set(tasks.tasks)
-    assert code_used(out) == dict.fromkeys(tasks.tasks, "this code")
+    assert set(spent(out)) == set(tasks.tasks)
+    assert {taken.code for taken in spent(out).values()} == {"this code"}
     assert any(line.startswith("5/5") and "0 left" in line for line in said)
     with only_one(out):
         work(tasks, out, workers=2, say=said.append)
@@ -86,11 +86,11 @@ def test_a_failure_is_named_and_only_what_needs_it_is_left(stood_in, tasks):
     assert "no room left" in outcome.failed["image/e2/0"].read_text()
     assert any("FAILED with 5" in line and "no room left" in line for line in said)
     (out / "fails").unlink()
-    assert "image/e2/0" in seconds_taken(out), "what a start took counts, whatever came of it"
-    before = seconds_taken(out)["image/e2/0"]
+    assert "image/e2/0" in spent(out), "what a start took counts, whatever came of it"
+    before = spent(out)["image/e2/0"].seconds
     outcome = work(tasks, out, workers=1, say=said.append)
     assert (outcome.failed, outcome.blocked) == ({}, ())
-    assert seconds_taken(out)["image/e2/0"] > before
+    assert spent(out)["image/e2/0"].seconds > before
     assert ran(out).count("image/e1/0") == 1
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from vcap_jax.studies.witnesses import meet
 from vcap_jax.world.captions import wrong_claim
+from vcap_jax.world.dataset import sample_scene
 from vcap_jax.world.facts import scene_facts
 from vcap_jax.world.image_grammar import describe_image
-from vcap_jax.world.sampling import sample_scene
 
 
 @cache

@@ -22,11 +22,6 @@ def scenes() -> list[Scene]:
     return [sample(0, k) for sample in (sample_image_scene, sample_video_scene) for k in range(40)]
 
 
-def test_settings_are_probabilities() -> None:
-    with pytest.raises(ValueError, match="omit_object is a probability"):
-        WeakSettings(omit_object=1.5)
-
-
 def test_each_setting_does_what_it_says() -> None:
     rng = np.random.default_rng(0)
     wrong = WeakSettings(omit_object=0, omit_fact=0, wrong_fact=1, invent_object=0)

@@ -10,11 +10,27 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vcap_jax.world.dataset import SCENES, ScenesError, read_scenes, write_dataset, write_mp4
-from vcap_jax.world.rendering import render
-from vcap_jax.world.sampling import sample_scene
-from vcap_jax.world.scenes import Modality
+from vcap_jax.world.dataset import (
+    SCENES,
+    ScenesError,
+    read_scenes,
+    render,
+    sample_scene,
+    write_dataset,
+    write_mp4,
+)
+from vcap_jax.world.scenes import ImageScene, Modality, VideoScene
 from vcap_jax.world.vocabulary import VIDEO_FPS
+
+
+def test_modality_seed_split_and_number_each_make_another_scene() -> None:
+    image, video = sample_scene("image", 0, 0), sample_scene("video", 0, 0)
+    assert isinstance(image, ImageScene)
+    assert isinstance(video, VideoScene)
+    for scene, modality in ((image, "image"), (video, "video")):
+        others = [sample_scene(modality, *which) for which in ((1, 0), (0, 1), (0, 0, "heldout"))]
+        assert scene not in others
+        assert scene == sample_scene(modality, 0, 0, "train")
 
 
 def decoded(path: Path) -> np.ndarray:

@@ -68,8 +68,3 @@ def test_marks_patterns_and_dots_change_the_picture_where_they_are() -> None:
         if len(found) == 3:
             return
     raise AssertionError(f"sixty scenes had only {found}")
-
-
-def test_light_from_nowhere_is_refused() -> None:
-    with pytest.raises(ValueError, match="behind"):
-        light_field("behind")

@@ -11,10 +11,8 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw
 
-from vcap_jax.world.dataset import write_mp4
+from vcap_jax.world.dataset import render, sample_scene, write_mp4
 from vcap_jax.world.recognition import is_world_image, is_world_video
-from vcap_jax.world.rendering import render
-from vcap_jax.world.sampling import sample_scene
 from vcap_jax.world.vocabulary import BACKGROUNDS, COLOURS
 
 

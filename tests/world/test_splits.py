@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from vcap_jax.world.config import WorldConfig
-from vcap_jax.world.dataset import ScenesError
-from vcap_jax.world.sampling import sample_scene
+from vcap_jax.world.dataset import ScenesError, sample_scene
 from vcap_jax.world.splits import prepare_embedded_data
 
 

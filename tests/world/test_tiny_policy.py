@@ -9,8 +9,7 @@ import pytest
 from vcap_jax.models.buckets import Buckets
 from vcap_jax.models.message import ImagePart, TextPart, VideoPart
 from vcap_jax.models.qwen3_vl.processing import Processor
-from vcap_jax.world.rendering import render
-from vcap_jax.world.sampling import sample_scene
+from vcap_jax.world.dataset import render, sample_scene
 from vcap_jax.world.scenes import Modality
 from vcap_jax.world.tiny_policy import Prompts, new_policy, new_processor, visual_tokens
 from vcap_jax.world.tokenizer import train_tokenizer

@@ -12,10 +12,10 @@ from transformers import AutoTokenizer
 from vcap_jax.models.qwen3_vl.processing.chat_template import SPECIAL_TOKENS
 from vcap_jax.world.backbone import BACKBONE_FOLDER
 from vcap_jax.world.captions import full_caption
+from vcap_jax.world.dataset import sample_scene
 from vcap_jax.world.habits import scene_habit
 from vcap_jax.world.image_grammar import IMAGE_PROMPT
 from vcap_jax.world.questions import scene_questions
-from vcap_jax.world.sampling import sample_scene
 from vcap_jax.world.scenes import Modality
 from vcap_jax.world.tokenizer import MAX_VOCABULARY, train_tokenizer, training_texts
 from vcap_jax.world.video_grammar import VIDEO_PROMPT

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from vcap_jax.world.sayable import sayable_facts, video_slots
+from vcap_jax.world.captions import sayable_facts, video_slots
 from vcap_jax.world.sentences import PLAIN, draw_wording
 from vcap_jax.world.video_grammar import (
     NO_SHOT,

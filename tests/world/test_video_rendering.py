@@ -109,8 +109,3 @@ def test_the_camera_does_not_move_objects() -> None:
     for (x, y), (other_x, other_y) in zip(still, panned, strict=True):
         assert x.mean() == pytest.approx(other_x.mean(), abs=0.1)
         assert y.mean() == pytest.approx(other_y.mean(), abs=0.1)
-
-
-def test_an_unknown_camera_is_refused() -> None:
-    with pytest.raises(ValueError, match="unknown camera 'tilts'"):
-        render_video(clip(camera="tilts"))

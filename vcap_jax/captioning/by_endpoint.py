@@ -187,7 +187,7 @@ class EndpointCaptioner:
         )
 
 
-def sent_rules(sampling: SamplingConfig) -> dict[str, float]:
+def sent_rules(sampling: SamplingConfig) -> JsonDict:
     """The rules that a served model is asked to draw by."""
     return {name: getattr(sampling, name) for name in SENT}
 

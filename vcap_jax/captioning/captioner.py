@@ -14,9 +14,9 @@ import numpy as np
 from PIL import Image
 
 from vcap_jax.captioning.caption import Caption
-from vcap_jax.captioning.engines import Drawing, EndpointEngine, Engine, Pixels, PolicyEngine, described
+from vcap_jax.captioning.engines import Drawing, EndpointEngine, Engine, Pixels, PolicyEngine
 from vcap_jax.captioning.inputs import Inputs
-from vcap_jax.captioning.settings import is_served
+from vcap_jax.captioning.settings import ASKING, is_served
 from vcap_jax.data.errors import MediaError
 from vcap_jax.data.images import upright_rgb
 from vcap_jax.data.manifest import Sample, file_sample
@@ -186,7 +186,17 @@ class Captioner:
 
     def described(self, drawing: Drawing, total: int) -> JsonDict:
         """What the captions of ``total`` inputs depend on, beside the inputs and the seed, as JSON."""
-        return described(self._engine, self._engine.rollout(drawing, total))
+        engine, rollout = self._engine, self._engine.rollout(drawing, total)
+        return {
+            "writer": engine.name,
+            "weights": engine.weights(),
+            "captions": rollout.group_size,
+            "sampling": engine.rules(rollout),
+            "max_completion_length": rollout.max_completion_length,
+            **{name: getattr(engine.config.data, name) for name in ASKING},
+            "dtype": engine.config.model.dtype,
+            **engine.shown(),
+        }
 
     def _alike(
         self,

@@ -12,12 +12,7 @@ import numpy as np
 import pydantic
 
 from vcap_jax.captioning.by_endpoint import CAPTIONER, EndpointCaptioner, sent_rules, shown_rules, writer_name
-from vcap_jax.captioning.by_policy import PolicyCaptioner
-from vcap_jax.captioning.settings import (
-    checkpoint_config,
-    endpoint_config,
-    groups_side_by_side,
-)
+from vcap_jax.captioning.settings import checkpoint_config, endpoint_config, groups_side_by_side
 from vcap_jax.configuration import ConfigError
 from vcap_jax.data.errors import MediaError
 from vcap_jax.data.examples import example_loader, media_loader
@@ -25,13 +20,14 @@ from vcap_jax.data.images import decode_image
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.pipeline import BadSample
 from vcap_jax.data.videos import EvenFrames
+from vcap_jax.parallel.fingerprint import fingerprint
 from vcap_jax.parallel.sharding import GROUP_AXES
 from vcap_jax.report.best_checkpoint import AskedStep
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.reward.client import model_now
 from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.rollout.captioner import Captioned
-from vcap_jax.rollout.sampler import RolloutConfig
+from vcap_jax.rollout.sampler import GroupSampler, RolloutConfig
 from vcap_jax.run.checkpoint_source import checkpoint_source, load_captioner
 from vcap_jax.run.checks import mesh_placement
 from vcap_jax.run.command_line import use_compilation_cache
@@ -40,6 +36,7 @@ from vcap_jax.run.context import RunContext, group_sampler
 from vcap_jax.run.inputs import check_checkpoint
 from vcap_jax.run.setup import sample_reader
 from vcap_jax.system.json_values import JsonDict
+from vcap_jax.system.shutdown import requested
 
 Pixels = Mapping[Path, np.ndarray | MediaError]
 """Pictures that are in memory, by the names that stand for them; why there is none of those that cannot be used."""
@@ -121,12 +118,12 @@ class PolicyEngine:
         # Nothing is written into the folder.
         self._ctx = RunContext(config, RunFolder(source.folder), policy, placement, sampler, load, say)
         self._ways = int(np.prod([placement.mesh.shape[axis] for axis in GROUP_AXES]))
-        self._captioner = PolicyCaptioner(self._ctx, policy.trainable, name=self.name, rollout=config.rollout)
-        self._drawn: dict[RolloutConfig, PolicyCaptioner] = {}
+        self._params = self._ctx.own_params(policy.trainable)
+        self._samplers: dict[RolloutConfig, GroupSampler] = {}
         self._not_of = config.modality if source.run else None
 
     def weights(self) -> str | None:
-        return self._captioner.weights()
+        return fingerprint(self._ctx.policy.trainable, self._ctx.policy.frozen)
 
     def rollout(self, drawing: Drawing, inputs: int) -> RolloutConfig:
         groups = drawing.groups or groups_side_by_side(self.config, drawing.captions, inputs, self._ways)
@@ -148,8 +145,8 @@ class PolicyEngine:
         pixels: Pixels,
         on_bad: Callable[[BadSample], None],
     ) -> Iterator[Captioned]:
-        if rollout not in self._drawn:
-            self._drawn[rollout] = self._captioner.drawing(rollout)
+        if rollout not in self._samplers:
+            self._samplers[rollout] = group_sampler(self._ctx.policy, rollout)
         if self._not_of is not None and samples[0].modality != self._not_of:
             self._ctx.say(
                 f"{self.name} trained on {self._not_of}s: of {samples[0].modality}s it learned nothing"
@@ -164,7 +161,8 @@ class PolicyEngine:
             judged=False,
             open_image=partial(opened, pixels),
         )
-        return self._drawn[rollout].captions(samples, seed=seed, indices=indices, load=load, on_bad=on_bad)
+        captioner = self._ctx.captioner(self._samplers[rollout], load)
+        return captioner.run(self._params, samples, seed=seed, indices=indices, on_bad=on_bad, stop=requested)
 
     def close(self) -> None:
         """See ``Engine``."""
@@ -205,7 +203,7 @@ class EndpointEngine:
         return drawn_by(self.config, drawing, drawing.groups or 1)
 
     def rules(self, rollout: RolloutConfig) -> JsonDict:
-        return dict(sent_rules(rollout.sampling))
+        return sent_rules(rollout.sampling)
 
     def shown(self) -> JsonDict:
         return shown_rules(self.config.data.judge_media, self._endpoint)
@@ -258,26 +256,6 @@ def served_endpoint(judge: JudgeConfig, by: str, model: str | None, api_key_env:
         return replace(judge, urls=urls, model=model, api_key_env=api_key_env)
     except pydantic.ValidationError as error:
         raise ConfigError(f"--by {by}: {error.errors()[0]['msg'].removeprefix('Value error, ')}") from error
-
-
-def described(engine: Engine, rollout: RolloutConfig) -> JsonDict:
-    """What captions depend on beside the inputs and the seed."""
-    data = engine.config.data
-    return {
-        "writer": engine.name,
-        "weights": engine.weights(),
-        "captions": rollout.group_size,
-        "sampling": engine.rules(rollout),
-        "max_completion_length": rollout.max_completion_length,
-        "image_prompt": data.image_prompt,
-        "video_prompt": data.video_prompt,
-        "max_pixels": data.max_pixels,
-        "max_frames": data.max_frames,
-        "max_frame_tokens": data.max_frame_tokens,
-        "fps": data.fps,
-        "dtype": engine.config.model.dtype,
-        **engine.shown(),
-    }
 
 
 def drawn_by(config: RunConfig, drawing: Drawing, groups: int) -> RolloutConfig:

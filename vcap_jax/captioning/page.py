@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
@@ -23,12 +22,6 @@ _PICTURE, _FRAME = 384, 208
 """The longer side of a picture alone, and of one among several, in pixels."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Shown:
-    caption: Caption
-    frames: tuple[SampleFrame, ...]
-
-
 def write_caption_page(
     captions: Iterable[Caption], path: Path, *, title: str, total: int, limit: int = 300
 ) -> None:
@@ -37,8 +30,9 @@ def write_caption_page(
     Pictures are scaled down and embedded; a clip is a strip of frames with their times. title: above everything, who
     captioned. total: how many captions there are.
     """
-    shown = [_Shown(caption=caption, frames=_frames(caption)) for caption in islice(captions, limit)]
-    failed = sum(s.caption.error is not None for s in shown)
+    first = list(islice(captions, limit))
+    shown = [{"caption": caption, "frames": _frames(caption)} for caption in first]
+    failed = sum(caption.error is not None for caption in first)
     templates = page_templates("vcap_jax.captioning")
     write_page(path, templates, "captions.html", title=title, shown=shown, total=total, failed=failed)
 

@@ -21,6 +21,8 @@ from vcap_jax.run.checkpoint_source import CheckpointSource, named_source
 from vcap_jax.run.config import RunConfig
 from vcap_jax.system.json_values import JsonDict, read_json_object
 
+ASKING = ("image_prompt", "video_prompt", "max_pixels", "max_frames", "max_frame_tokens", "fps")
+"""The data settings by which a captioner is asked."""
 CAPTIONING_FILE = "captioning.yaml"
 """In a checkpoint folder, how its captioner is asked: settings that an export has of its run."""
 Modality: TypeAlias = Literal["image", "video"]
@@ -125,18 +127,15 @@ def _for_captions(config: RunConfig, settings: Sequence[str]) -> RunConfig:
     if "model.attention" not in {setting.partition("=")[0] for setting in settings}:
         model = replace(model, attention="auto", decode_attention="auto")
     data = replace(
-        config.data, on_bad_sample="skip", threads=max(config.data.threads or 1, DataConfig().reading_threads)
+        config.data,
+        on_bad_sample="skip",
+        threads=max(config.data.threads or 1, DataConfig().reading_threads),
+        # Pictures of any size come, and the run's sizes are those of its own data.
+        buckets=default_buckets(),
     )
-    # Pictures of any size come, and the run's sizes are those of its own data.
-    data = replace(data, buckets=default_buckets())
-    changed = replace(config, model=model, data=data)
     defaults = RunConfig()
-    return replace(
-        changed,
-        mesh=changed.mesh if "mesh" in given else defaults.mesh,
-        distributed=defaults.distributed,
-        compilation_cache=changed.compilation_cache,
-    )
+    mesh = config.mesh if "mesh" in given else defaults.mesh
+    return replace(config, model=model, data=data, mesh=mesh, distributed=defaults.distributed)
 
 
 def default_buckets() -> Buckets:
@@ -152,15 +151,12 @@ def default_buckets() -> Buckets:
     return Buckets(tokens=sizes(32, 2**18), frames=(1, *sizes(2, 2**12)), patches=sizes(16, 2**20))
 
 
-_ASKING = ("image_prompt", "video_prompt", "max_pixels", "max_frames", "max_frame_tokens", "fps")
-
-
 def write_captioning(config: RunConfig, folder: Path) -> None:
     """Writes into a checkpoint's folder how a run with ``config`` asks for captions: requests, visual budget, length
     and sampling rules."""
     data, rollout = config.data, config.rollout
     kept = {
-        "data": {name: getattr(data, name) for name in _ASKING},
+        "data": {name: getattr(data, name) for name in ASKING},
         "rollout": {
             "max_completion_length": rollout.max_completion_length,
             "sampling": asdict(rollout.sampling),

@@ -22,11 +22,9 @@ from vcap_jax.human_eval.study import ITEMS, PROPOSITIONS, Settings, write_setti
 from vcap_jax.system.files import replace_file
 from vcap_jax.system.json_values import as_text
 from vcap_jax.world.captions import WeakSettings, full_caption, weak_caption
-from vcap_jax.world.dataset import write_mp4, write_png
+from vcap_jax.world.dataset import render, sample_scene, write_mp4, write_png
 from vcap_jax.world.facts import caption_claims, count_facts, scene_facts, scene_undecided
 from vcap_jax.world.image_grammar import parse_image, say_image
-from vcap_jax.world.rendering import render
-from vcap_jax.world.sampling import sample_scene
 from vcap_jax.world.scenes import ImageScene, Modality, Scene, VideoScene
 from vcap_jax.world.sentences import PLAIN
 from vcap_jax.world.slots import question_of

@@ -19,14 +19,15 @@ from vcap_jax.data.errors import NoUsableSamplesError
 from vcap_jax.data.examples import Example
 from vcap_jax.data.jsonl import last_row, read_objects
 from vcap_jax.data.manifest import Sample
-from vcap_jax.data.pipeline import BadSample, GroupIterator, OnBadSample, PipelineSettings
+from vcap_jax.data.pipeline import GroupIterator, PipelineSettings
 from vcap_jax.data.references import PoolEntry, ReferencePool
 from vcap_jax.data.storage import raise_if_gone
-from vcap_jax.parallel.processes import ALONE, Processes
+from vcap_jax.report.progress import PoolProgress
 from vcap_jax.reward.aggregation import comparable
 from vcap_jax.reward.group import GroupForReward, GroupScores, compared_with
 from vcap_jax.reward.segments import Segment
 from vcap_jax.reward.session import RewardSession
+from vcap_jax.run.context import RunContext
 from vcap_jax.system.files import naming, replace_file
 from vcap_jax.system.json_values import as_list, as_number, as_text, as_whole
 from vcap_jax.system.shutdown import finishing, raise_if_requested, requested
@@ -60,27 +61,20 @@ def best_candidate(rewards: Sequence[float | None]) -> int | None:
 
 def score_candidates(
     path: Path,
+    ctx: RunContext,
     candidates: ReferencePool,
     samples: Sequence[Sample],
-    load: Callable[[Sample], Example],
     session: RewardSession,
     references: ReferencePool | None,
-    *,
-    seed: int,
-    threads: int,
-    on_bad_sample: OnBadSample,
-    on_progress: Callable[[str, int, int, int], None],
-    on_bad: Callable[[BadSample], None],
-    processes: Processes = ALONE,
 ) -> None:
     """Rewards of every candidate, a line ``{"place", "id", "rewards"}`` per sample, null for a failure.
 
-    The file appears when it is complete. samples: those of the
-    candidates. references: what the reward compares with, chosen as training's first step does; None if it needs none.
-    processes: each asks about a share of the samples and calls this with the same path. An attempt that
-    was interrupted is resumed if it had as many processes. on_bad_sample: "refuse" raises MediaError
-    for a sample that cannot be read. on_progress counts this process's samples.
+    The file appears when it is complete. samples: those of the candidates. references: what the reward compares with,
+    chosen as training's first step does; None if it needs none. Each of the context's processes asks about a share of
+    the samples. An attempt that was interrupted is resumed if it had as many processes. Raises MediaError for a sample
+    that cannot be read where ``data.on_bad_sample`` refuses it.
     """
+    processes, data, progress = ctx.processes, ctx.config.data, PoolProgress(ctx.say, seconds=10)
     if processes.on_process_0(f"{path.name} complete", path.exists):
         return
     mine = processes.share(len(samples))
@@ -90,16 +84,16 @@ def score_candidates(
         batch_groups=1,
         shuffle=False,
         epochs=1,
-        threads=threads,
-        prefetch=2 * threads,
-        on_bad_sample=on_bad_sample,
+        threads=data.reading_threads,
+        prefetch=2 * data.reading_threads,
+        on_bad_sample=data.on_bad_sample,
     )
 
     def ask(example: Example) -> Future[GroupScores]:
         identity = example.sample.id
         reference, segments = None, tuple[Segment, ...]()
         if references is not None:
-            reference, segments = compared_with(references, identity, seed=seed, step=0)
+            reference, segments = compared_with(references, identity, seed=ctx.config.seed, step=0)
         group = GroupForReward(
             sample_id=identity,
             step=0,
@@ -122,13 +116,13 @@ def score_candidates(
             raise_if_gone(samples[begin].files, samples[begin - 1].files[0])
         with part.open("a", encoding="utf-8") as file, finishing("the groups that are at the judge"):
             scored = begin - mine.start
-            for sample, scores in _asked(samples[begin : mine.stop], load, settings, on_bad, ask):
+            for sample, scores in _asked(samples[begin : mine.stop], ctx, settings, ask):
                 index = index_of[sample.id]
                 row = {"place": index, "id": sample.id, "rewards": scores.rewards}
                 with naming(part):
                     file.write(json.dumps(row) + "\n")
                     file.flush()
-                on_progress("scored", index + 1 - mine.start, len(mine), index + 1 - begin)
+                progress("scored", index + 1 - mine.start, len(mine), index + 1 - begin)
                 scored = index + 1 - mine.start
             raise_if_requested(f"stopped with {scored} of {len(mine)} samples scored")
 
@@ -148,15 +142,14 @@ def _part(path: Path, index: int, count: int) -> Path:
 
 def _asked(
     samples: Sequence[Sample],
-    load: Callable[[Sample], Example],
+    ctx: RunContext,
     settings: PipelineSettings,
-    on_bad: Callable[[BadSample], None],
     ask: Callable[[Example], Future[GroupScores]],
 ) -> Iterator[tuple[Sample, GroupScores]]:
     """In the order of the samples, many groups at the judge at once."""
     if not samples:
         return
-    groups = GroupIterator(samples, load, settings, on_skip=on_bad)
+    groups = GroupIterator(samples, ctx.load, settings, on_skip=ctx.report_bad_sample)
     waiting: deque[tuple[Sample, Future[GroupScores]]] = deque()
     try:
         for batch in groups:

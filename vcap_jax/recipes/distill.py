@@ -18,23 +18,21 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from vcap_jax.configuration import ConfigError
-from vcap_jax.data.manifest import Sample
 from vcap_jax.data.references import ReferencePool
 from vcap_jax.evals.config import HELDOUT
 from vcap_jax.parallel.fingerprint import fingerprint
 from vcap_jax.parallel.processes import ALONE, Processes
 from vcap_jax.recipes.best_of_n import choose_best, score_candidates
 from vcap_jax.recipes.sft import run_sft, training_references
-from vcap_jax.references import PolicyWriter, reference_pool, write_shared_pool
+from vcap_jax.references import reference_pool, write_shared_pool
+from vcap_jax.references.by_policy import policy_writer
 from vcap_jax.references.command import pool_shares
-from vcap_jax.report.progress import PoolProgress
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.report.summary import FactRow, fact_row, shares_table, write_summary
 from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.run.checkpoint_source import CheckpointSource, checkpoint_source, starting_source
 from vcap_jax.run.checks import check_sft_run
 from vcap_jax.run.config import RunConfig
-from vcap_jax.run.context import RunContext
 from vcap_jax.run.evaluation import Evaluations
 from vcap_jax.run.folders import open_subrun
 from vcap_jax.run.judge import answering_judge, reward_family, reward_session, reward_settings
@@ -218,9 +216,8 @@ def _candidates_to_best(whole: _Undertaking, teacher: Teacher, stage: Path) -> N
         taught = whole.prepare(teacher.source)
     told: dict[str, object] = {"teacher": str(source)}
     with drawing(taught) as ready:
-        writer = PolicyWriter(
+        writer = policy_writer(
             ready.ctx,
-            ready.ctx.policy.trainable,
             samples,
             name=teacher.name,
             seed=config.seed + _SEED,
@@ -241,8 +238,11 @@ def _candidates_to_best(whole: _Undertaking, teacher: Teacher, stage: Path) -> N
     told["evaluations"] = evaluations.summary()
     scored = stage / "scores.jsonl"
     if not processes.on_process_0(f"scores of {teacher.name}", scored.exists):
-        stage_ctx = dataclasses.replace(taught.ctx, folder=RunFolder(stage))
-        _score(stage_ctx, taught, whole.judge, drawn, samples, references, scored)
+        ctx = dataclasses.replace(taught.ctx, folder=RunFolder(stage))
+        reward = reward_settings(ctx, references, taught.world)
+        with reward_session(ctx, reward, references, whole.judge) as session, session.turn():
+            there = [sample for sample in samples if sample.id in drawn]
+            score_candidates(scored, ctx, drawn, there, session, references)
 
     def choose() -> None:
         best, selection = choose_best(scored, drawn)
@@ -260,31 +260,3 @@ def _candidates_to_best(whole: _Undertaking, teacher: Teacher, stage: Path) -> N
         write_summary(stage / "teacher.json", told)
 
     processes.on_process_0(f"best of {teacher.name}", choose)
-
-
-def _score(
-    ctx: RunContext,
-    prepared: Prepared,
-    judge: JudgeConfig,
-    drawn: ReferencePool,
-    samples: Sequence[Sample],
-    references: ReferencePool | None,
-    path: Path,
-) -> None:
-    config = ctx.config
-    reward = reward_settings(ctx, references, prepared.world)
-    with reward_session(ctx, reward, references, judge) as session, session.turn():
-        score_candidates(
-            path,
-            drawn,
-            [sample for sample in samples if sample.id in drawn],
-            ctx.load,
-            session,
-            references,
-            seed=config.seed,
-            threads=config.data.reading_threads,
-            on_bad_sample=config.data.on_bad_sample,
-            on_progress=PoolProgress(ctx.say, seconds=10),
-            on_bad=ctx.report_bad_sample,
-            processes=ctx.processes,
-        )

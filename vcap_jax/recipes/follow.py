@@ -124,7 +124,9 @@ class _Following:
             return
         self._through = True
         for name in one.benchmarks:
-            _results(name, step, one.out / name / RESULTS).write(_file(run, name, step))
+            path, about = one.out / name / RESULTS, {"evaluator": name, "when": f"step-{step}", "step": step}
+            found = as_record(Results, read_json_object(path) | about, str(path))
+            found.write(run.evaluation(name) / f"step-{step}.json")
         if _figures(one) != before:
             self.done.append(step)
 
@@ -192,13 +194,3 @@ def _figures(request: EvaluationRequest) -> list[bytes | None]:
     """What the evaluations of a step came to; None where there is nothing yet."""
     paths = [request.out / name / RESULTS for name in request.benchmarks]
     return [path.read_bytes() if path.exists() else None for path in paths]
-
-
-def _file(run: RunFolder, name: str, step: int) -> Path:
-    return run.evaluation(name) / f"step-{step}.json"
-
-
-def _results(name: str, step: int, path: Path) -> Results:
-    """Of a benchmark's results.json."""
-    about = {"evaluator": name, "when": f"step-{step}", "step": step}
-    return as_record(Results, read_json_object(path) | about, str(path))

@@ -23,18 +23,22 @@ from vcap_jax.data.manifest import Sample, read_manifest
 from vcap_jax.data.references import PoolEntry, ReferencePool
 from vcap_jax.data.videos import EvenFrames, FrameSampling
 from vcap_jax.evals.captions_file import read_captions
-from vcap_jax.evals.judged import FAILED, evaluation, judged_item
+from vcap_jax.evals.judged import FAILED, REWARD, evaluation, judged_item
 from vcap_jax.evals.protocol import Captions, Item, OwnData
 from vcap_jax.evals.scoring import STEP, Scored, scored
 from vcap_jax.recipes.evaluation_request import EvaluationRefused
-from vcap_jax.recipes.score_page import RewardsPage
+from vcap_jax.report.before_after import most_telling
+from vcap_jax.report.intervals import Value
 from vcap_jax.report.progress import PoolProgress
+from vcap_jax.report.rewards_page import RewardedSample, write_rewards_page
 from vcap_jax.report.run_folder import RunFolder
+from vcap_jax.report.samples import SampleCandidate
 from vcap_jax.report.summary import write_summary
 from vcap_jax.reward.errors import FamilyError
-from vcap_jax.reward.group import CandidateScore
+from vcap_jax.reward.group import CandidateScore, compared_with
 from vcap_jax.reward.session import RewardSession
 from vcap_jax.reward.store import forget_candidates
+from vcap_jax.run.before_after import shown_frames
 from vcap_jax.run.checkpoint_source import configured_processor, lineage
 from vcap_jax.run.config import RunConfig
 from vcap_jax.run.inputs import check_inputs
@@ -48,6 +52,8 @@ from vcap_jax.system.shutdown import requested
 REWARDS, PAGE = "rewards.jsonl", "rewards.html"
 _PARTIAL = f".{REWARDS}.partial"
 _STORE = "judgements.sqlite"
+MOST = 100
+"""Samples on the page; of more, those with the lowest and the highest rewards."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -260,3 +266,61 @@ def _rows(one: Scored) -> Iterator[Mapping[str, object]]:
         if candidate.failure is not None:
             row["failure"] = f"{candidate.failure.reason}: {candidate.failure.detail}"
         yield row | {"notes": {heading: note for heading, note in candidate.notes.items() if note}}
+
+
+class RewardsPage:
+    """Takes scored samples as they come and holds those that the page will show, whatever their number."""
+
+    def __init__(self, own: OwnData, most: int = MOST) -> None:
+        self._own, self._most = own, most
+        self._held: dict[str, tuple[Scored, float | None]] = {}
+        self._count = 0
+
+    def add(self, one: Scored, item: Item) -> None:
+        """item: ``judged_item(one)``."""
+        self._count += 1
+        self._held[item.id] = one, item.values.get(REWARD)
+        if len(self._held) > 4 * self._most:
+            self._held = self._telling()
+
+    def draw(self, path: Path, *, title: str, metrics: Mapping[str, Value], warning: str | None) -> None:
+        """metrics: over all samples. warning: a line above everything."""
+        samples = {sample.id: sample for sample in self._own.samples}
+        shown = []
+        for name, (one, reward) in self._telling().items():
+            reference = None
+            if self._own.references is not None:
+                reference, _ = compared_with(self._own.references, name, seed=self._own.seed, step=0)
+            shown.append(
+                RewardedSample(
+                    id=name,
+                    reward=reward,
+                    candidates=_candidates(one),
+                    frames=shown_frames(self._own, samples[name]),
+                    reference=reference,
+                )
+            )
+        write_rewards_page(shown, path, title=title, metrics=metrics, of=self._count, warning=warning)
+
+    def _telling(self) -> dict[str, tuple[Scored, float | None]]:
+        rewards = {name: reward for name, (_, reward) in self._held.items()}
+        return {name: self._held[name] for name in most_telling(rewards, self._most)}
+
+
+def _candidates(one: Scored) -> tuple[SampleCandidate, ...]:
+    texts, scores = one.captions.texts, one.scores
+    if scores is None:
+        return tuple(SampleCandidate(caption=text, reward=None, failure=one.unasked) for text in texts)
+    window = None if scores.window is None else (scores.window.start, scores.window.end)
+    return tuple(
+        SampleCandidate(
+            caption=text,
+            reward=candidate.reward,
+            full_reward=scores.full_reward,
+            scores=dict(candidate.components),
+            notes=dict(candidate.notes),
+            failure=None if candidate.failure is None else str(candidate.failure),
+            segment=window,
+        )
+        for text, candidate in zip(texts, scores.candidates, strict=True)
+    )

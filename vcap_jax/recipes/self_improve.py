@@ -18,9 +18,8 @@ from vcap_jax.data.manifest import Sample, read_manifest
 from vcap_jax.evals.config import HELDOUT
 from vcap_jax.parallel.processes import ALONE, Processes
 from vcap_jax.recipes.grpo import HELDOUT_REFERENCES, run
-from vcap_jax.references import PolicyWriter, write_shared_pool
-from vcap_jax.references.asking import Asking
-from vcap_jax.references.by_policy import reference_rollout, reference_seed
+from vcap_jax.references import write_shared_pool
+from vcap_jax.references.by_policy import configured_writer
 from vcap_jax.references.note import POOL_NOTE, read_note
 from vcap_jax.report.metrics import read_metrics
 from vcap_jax.report.run_folder import RunFolder
@@ -115,16 +114,7 @@ def _references_by(
 
     def write(ctx: RunContext, path: Path, samples: list[Sample]) -> None:
         say(f"{source} writes references for {len(samples)} samples: {path}")
-        references = PolicyWriter(
-            ctx,
-            ctx.policy.trainable,
-            samples,
-            name=f"{writer} at step {source.step}",
-            seed=reference_seed(config),
-            rollout=reference_rollout(config),
-            segments=config.references.segments,
-            asking=Asking.of(config.references),
-        )
+        references = configured_writer(ctx, samples, name=f"{writer} at step {source.step}")
         write_shared_pool(ctx, path, references, samples)
 
     with drawing(prepared) as ready:

@@ -16,7 +16,7 @@ import shlex
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
@@ -42,15 +42,13 @@ from vcap_jax.evals.benchmarks.lmms_eval import (
 from vcap_jax.evals.benchmarks.results import ITEMS, REQUEST, RESULTS, results_row, told, write_results
 from vcap_jax.evals.protocol import Evaluation, EvaluatorError
 from vcap_jax.evals.statistics import evaluated
-from vcap_jax.recipes.evaluation_request import remember
+from vcap_jax.recipes.evaluation_request import Say, remember
 from vcap_jax.recipes.video_qa_servers import Servers, with_version
 from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.system.file_locks import only_one
 from vcap_jax.system.json_values import JsonDict, JsonError, JsonObject, JsonValue, read_json_object
 
 NAME = "video-qa"
-
-Say = Callable[[str], None]
 
 INSTALL = (
     "python3 -m venv lmms && lmms/bin/pip install torch==2.13.0 && lmms/bin/pip install "
@@ -115,61 +113,171 @@ def evaluate_video_qa(request: VideoQaRequest, say: Say) -> Path:
     JudgeUnavailable for an address that does not answer, and Stopped.
     """
     options = read_options(VideoQaOptions, request.options, NAME)
-    suites = chosen_suites(options)
-    folder = request.out / NAME
-    with only_one(folder, EvaluatorError, "name another --out"):
-        return _evaluated(request, options, suites, folder, say)
+    work = _Work(request=request, options=options, suites=chosen_suites(options), say=say)
+    with only_one(work.folder, EvaluatorError, "name another --out"):
+        work.do()
+    return work.folder
 
 
-def _evaluated(
-    request: VideoQaRequest, options: VideoQaOptions, suites: tuple[Suite, ...], folder: Path, say: Say
-) -> Path:
-    """``evaluate_video_qa`` in a folder that is held."""
-    if (folder / RESULTS).exists():
-        _check_done(request, options, suites, folder, say)
-        say(f"{NAME}: {folder / RESULTS} was there")
-        return folder
-    if not is_served(request.by):
-        raise EvaluatorError(
-            f"{NAME} asks a served model, and --by is {request.by}: serve the checkpoint (vllm serve FOLDER "
-            f"--limit-mm-per-prompt '{{\"image\": {options.max_frames}}}') and give its address"
-        )
-    if any(suite.judged for suite in suites) and not request.judge.urls:
-        raise EvaluatorError("mmvu has open questions, which a judge reads: give its address with --judge")
-    python = harness_python(options.harness, say)
-    data = Path(options.data).resolve()
-    if options.offline and options.tasks is None:
-        for suite in suites:
-            if not (data / suite.folder).is_dir():
-                raise EvaluatorError(
-                    f"{suite.name}: {data / suite.folder} does not exist: put the videos there, or let lmms-eval "
-                    "download them with options.offline=false"
-                )
-    servers = _servers(request)
-    key, keyless = servers.key()
-    model, judge_model = servers.models(say)
-    if len(request.judge.urls) > 1:
-        say(f"{NAME}: lmms-eval asks one address of the judge, {request.judge.urls[0]}")
-    asked = replace(_harness_request(request, options, suites, folder, python, model), keyless=keyless)
-    _remember(folder / REQUEST, asked, request, options, suites, judge_model)
-    tasks, log = asked.tasks, folder / "harness.log"
-    run = find_run(asked.output, tasks)
-    began = time.monotonic()
-    if run is None:
-        _perform(asked, _settings(options, data, servers.environment(key, judge_model)), log, say)
-        run = find_run(asked.output, tasks)
+@dataclass(frozen=True, kw_only=True)
+class _Work:
+    """An evaluation in a folder that is held."""
+
+    request: VideoQaRequest
+    options: VideoQaOptions
+    suites: tuple[Suite, ...]
+    say: Say
+
+    @property
+    def folder(self) -> Path:
+        """Of the results."""
+        return self.request.out / NAME
+
+    def do(self) -> None:
+        """See ``evaluate_video_qa``."""
+        request, options, say = self.request, self.options, self.say
+        if (self.folder / RESULTS).exists():
+            self._check_done()
+            say(f"{NAME}: {self.folder / RESULTS} was there")
+            return
+        if not is_served(request.by):
+            raise EvaluatorError(
+                f"{NAME} asks a served model, and --by is {request.by}: serve the checkpoint (vllm serve FOLDER "
+                f"--limit-mm-per-prompt '{{\"image\": {options.max_frames}}}') and give its address"
+            )
+        if any(suite.judged for suite in self.suites) and not request.judge.urls:
+            raise EvaluatorError(
+                "mmvu has open questions, which a judge reads: give its address with --judge"
+            )
+        python = harness_python(options.harness, say)
+        data = Path(options.data).resolve()
+        if options.offline and options.tasks is None:
+            for suite in self.suites:
+                if not (data / suite.folder).is_dir():
+                    raise EvaluatorError(
+                        f"{suite.name}: {data / suite.folder} does not exist: put the videos there, or let lmms-eval "
+                        "download them with options.offline=false"
+                    )
+        servers = self._servers()
+        key, keyless = servers.key()
+        model, judge_model = servers.models(say)
+        if len(request.judge.urls) > 1:
+            say(f"{NAME}: lmms-eval asks one address of the judge, {request.judge.urls[0]}")
+        asked = replace(self._asked(python, model), keyless=keyless)
+        self._remember(asked, judge_model)
+        log = self.folder / "harness.log"
+        run = find_run(asked.output, asked.tasks)
+        began = time.monotonic()
         if run is None:
-            raise EvaluatorError(_left_nothing(log, tasks))
-    else:
-        say(f"{NAME}: the harness's results were there ({run.results})")
-    if failed := judge_failures(log):
-        raise EvaluatorError(
-            f"the judge did not answer {len(failed)} questions, which lmms-eval counts as wrong answers: there are no "
-            f"figures. The first, in {log}: {failed[0][:300]} / Mend the judge, and move {asked.output} away to have "
-            "everything asked again"
+            _perform(asked, _settings(options, data, servers.environment(key, judge_model)), log, say)
+            run = find_run(asked.output, asked.tasks)
+            if run is None:
+                raise EvaluatorError(_left_nothing(log, asked.tasks))
+        else:
+            say(f"{NAME}: the harness's results were there ({run.results})")
+        if failed := judge_failures(log):
+            raise EvaluatorError(
+                f"the judge did not answer {len(failed)} questions, which lmms-eval counts as wrong answers: there are "
+                f"no figures. The first, in {log}: {failed[0][:300]} / Mend the judge, and move {asked.output} away to "
+                "have everything asked again"
+            )
+        self._write(run, asked, judge_model, time.monotonic() - began)
+
+    def _servers(self) -> Servers:
+        request = self.request
+        checkpoint = JudgeConfig(
+            urls=(request.by,),
+            model=request.served_model,
+            api_key_env=request.api_key_env,
+            ready_timeout_s=request.ready_timeout_s,
         )
-    _write(run, suites, request, asked, judge_model, folder, time.monotonic() - began, say)
-    return folder
+        return Servers.of(checkpoint, request.judge)
+
+    def _check_done(self) -> None:
+        """Raises EvaluatorError if the results that are there are of another request, or of another model at the
+        address. One that does not answer now is taken to be the one that did, and so is a judge."""
+        path, request = self.folder / REQUEST, self.request
+        if not path.exists():
+            return
+        noted = read_json_object(path)
+        model, judge_model = str(noted.get("model")), noted.get("judge_model")
+        if is_served(request.by):
+            now, judge_now = self._servers().models_now(self.say)
+            model, judge_model = now or model, judge_now or (judge_model if request.judge.urls else None)
+        self._remember(self._asked("", model), judge_model)
+
+    def _asked(self, python: str, model: str) -> Request:
+        options = self.options
+        asked = Request(
+            python=python,
+            model=model,
+            url=with_version(self.request.by),
+            tasks=tuple(task for suite in self.suites for task in suite.tasks),
+            output=(self.folder / "harness").absolute(),
+            concurrency=options.concurrency,
+            timeout_s=options.timeout_s,
+            fps=options.fps,
+            max_frames=options.max_frames,
+            max_pixels=options.max_pixels,
+            qwen3_vl=options.timestamps,
+            limit=options.limit,
+            max_new_tokens=options.max_new_tokens,
+            include=None if options.include is None else Path(options.include).absolute(),
+        )
+        try:
+            asked.command()
+        except ValueError as error:
+            raise EvaluatorError(f"{NAME}: {error}") from error
+        return asked
+
+    def _remember(self, asked: Request, judge_model: JsonValue) -> None:
+        """Notes what the folder is for. Raises EvaluationRefused if it is for something else."""
+        left_out = ("python", "output", "keyless")
+        row = {key: value for key, value in asdict(asked).items() if key not in left_out}
+        row |= {"judge": list(self.request.judge.urls), "judge_model": judge_model, "data": self.options.data}
+        judged = self.options.tasks is not None or any(suite.judged for suite in self.suites)
+
+        def as_now(noted: JsonDict) -> JsonDict:
+            # The earliest versions did not note it. Later ones noted null for one that was not named, and had the
+            # harness ask for a model of its own choice: that tells something only where somebody was asked.
+            unknown = "judge_model" not in noted or (noted["judge_model"] is None and not judged)
+            return {**noted, "judge_model": row["judge_model"]} if unknown else noted
+
+        remember(self.folder / REQUEST, row, as_now=as_now)
+
+    def _write(self, run: HarnessRun, asked: Request, judge_model: str | None, seconds: float) -> None:
+        try:
+            found = {suite.name: read_items(run, suite) for suite in self.suites}
+            figures = run.own_figures()
+        except (OSError, JsonError, ManifestError) as error:
+            raise EvaluatorError(f"what lmms-eval left cannot be read: {error}") from error
+        items = tuple(item for several in found.values() for item in several)
+        about: dict[str, JsonValue] = {
+            "benchmark": NAME,
+            "mode": "harness and parsed",
+            "samples": len(items),
+            "harness": {"version": VERSION, "figures": figures, "command": shlex.join(asked.command())},
+            "endpoints": {"judge": {"model": judge_model, "urls": list(self.request.judge.urls[:1])}},
+            "questions": {
+                suite.name: {
+                    "published": suite.questions,
+                    "read": len(found[suite.name]),
+                    "failed": sum(item.failure is not None for item in found[suite.name]),
+                    "no option read": sum(1 for _ in unread(found[suite.name])),
+                }
+                for suite in self.suites
+            },
+        }
+        evaluation = Evaluation(metrics=evaluated(items, statistics(self.suites)), items=items, about=about)
+        self.say(f"{NAME}:")
+        told(evaluation, self.say)
+        for suite in self.suites:
+            if (count := len(found[suite.name])) != suite.questions:
+                self.say(f"  {suite.name}: {count} questions, of {suite.questions} that are published")
+        captioner: JsonObject = {"by": self.request.by, "model": asked.model}
+        row = results_row(evaluation, (), captioner=captioner, seconds={"harness": seconds})
+        write_results(self.folder, evaluation, row)
+        self.say(f"{NAME}: {self.folder / RESULTS}, {self.folder / ITEMS}")
 
 
 def chosen_suites(options: VideoQaOptions) -> tuple[Suite, ...]:
@@ -199,64 +307,6 @@ def harness_python(name: str, say: Say) -> str:
     if version != VERSION:
         say(f"{NAME}: lmms-eval {version}; what it leaves was read with {VERSION}")
     return str(Path(python).absolute())
-
-
-def _servers(request: VideoQaRequest) -> Servers:
-    checkpoint = JudgeConfig(
-        urls=(request.by,),
-        model=request.served_model,
-        api_key_env=request.api_key_env,
-        ready_timeout_s=request.ready_timeout_s,
-    )
-    return Servers.of(checkpoint, request.judge)
-
-
-def _check_done(
-    request: VideoQaRequest, options: VideoQaOptions, suites: Sequence[Suite], folder: Path, say: Say
-) -> None:
-    """Raises EvaluatorError if the results in ``folder`` are of another request, or of another model at the address.
-    One that does not answer now is taken to be the one that did, and so is a judge."""
-    path = folder / REQUEST
-    if not path.exists():
-        return
-    noted = read_json_object(path)
-    model, judge_model = str(noted.get("model")), noted.get("judge_model")
-    if is_served(request.by):
-        now, judge_now = _servers(request).models_now(say)
-        model, judge_model = now or model, judge_now or (judge_model if request.judge.urls else None)
-    asked = _harness_request(request, options, suites, folder, "", model)
-    _remember(path, asked, request, options, suites, judge_model)
-
-
-def _harness_request(
-    request: VideoQaRequest,
-    options: VideoQaOptions,
-    suites: Sequence[Suite],
-    folder: Path,
-    python: str,
-    model: str,
-) -> Request:
-    asked = Request(
-        python=python,
-        model=model,
-        url=with_version(request.by),
-        tasks=tuple(task for suite in suites for task in suite.tasks),
-        output=(folder / "harness").absolute(),
-        concurrency=options.concurrency,
-        timeout_s=options.timeout_s,
-        fps=options.fps,
-        max_frames=options.max_frames,
-        max_pixels=options.max_pixels,
-        qwen3_vl=options.timestamps,
-        limit=options.limit,
-        max_new_tokens=options.max_new_tokens,
-        include=None if options.include is None else Path(options.include).absolute(),
-    )
-    try:
-        asked.command()
-    except ValueError as error:
-        raise EvaluatorError(f"{NAME}: {error}") from error
-    return asked
 
 
 def _settings(options: VideoQaOptions, data: Path, environment: Mapping[str, str]) -> Mapping[str, str]:
@@ -296,70 +346,3 @@ def _left_nothing(log: Path, tasks: Sequence[str]) -> str:
         f"lmms-eval left no results of {', '.join(tasks)} (its exit status is 0 after failures, too). Its last words, "
         f"in {log}: {said[-600:] or 'none'}"
     )
-
-
-def _write(
-    run: HarnessRun,
-    suites: Sequence[Suite],
-    request: VideoQaRequest,
-    asked: Request,
-    judge_model: str | None,
-    folder: Path,
-    seconds: float,
-    say: Say,
-) -> None:
-    try:
-        found = {suite.name: read_items(run, suite) for suite in suites}
-        figures = run.own_figures()
-    except (OSError, JsonError, ManifestError) as error:
-        raise EvaluatorError(f"what lmms-eval left cannot be read: {error}") from error
-    items = tuple(item for several in found.values() for item in several)
-    about: dict[str, JsonValue] = {
-        "benchmark": NAME,
-        "mode": "harness and parsed",
-        "samples": len(items),
-        "harness": {"version": VERSION, "figures": figures, "command": shlex.join(asked.command())},
-        "endpoints": {"judge": {"model": judge_model, "urls": list(request.judge.urls[:1])}},
-        "questions": {
-            suite.name: {
-                "published": suite.questions,
-                "read": len(found[suite.name]),
-                "failed": sum(item.failure is not None for item in found[suite.name]),
-                "no option read": sum(1 for _ in unread(found[suite.name])),
-            }
-            for suite in suites
-        },
-    }
-    evaluation = Evaluation(metrics=evaluated(items, statistics(suites)), items=items, about=about)
-    say(f"{NAME}:")
-    told(evaluation, say)
-    for suite in suites:
-        if (count := len(found[suite.name])) != suite.questions:
-            say(f"  {suite.name}: {count} questions, of {suite.questions} that are published")
-    captioner: JsonObject = {"by": request.by, "model": asked.model}
-    row = results_row(evaluation, (), captioner=captioner, seconds={"harness": seconds})
-    write_results(folder, evaluation, row)
-    say(f"{NAME}: {folder / RESULTS}, {folder / ITEMS}")
-
-
-def _remember(
-    path: Path,
-    asked: Request,
-    request: VideoQaRequest,
-    options: VideoQaOptions,
-    suites: Sequence[Suite],
-    judge_model: JsonValue,
-) -> None:
-    """Notes what a folder is for. Raises EvaluationRefused if it is for something else."""
-    left_out = ("python", "output", "keyless")
-    row = {key: value for key, value in asdict(asked).items() if key not in left_out}
-    row |= {"judge": list(request.judge.urls), "judge_model": judge_model, "data": options.data}
-    judged = options.tasks is not None or any(suite.judged for suite in suites)
-
-    def as_now(noted: JsonDict) -> JsonDict:
-        # The earliest versions did not note it. Later ones noted null for one that was not named, and had the harness
-        # ask for a model of its own choice: that tells something only where somebody was asked.
-        unknown = "judge_model" not in noted or (noted["judge_model"] is None and not judged)
-        return {**noted, "judge_model": row["judge_model"]} if unknown else noted
-
-    remember(path, row, as_now=as_now)

@@ -5,19 +5,18 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from vcap_jax.captioning.by_endpoint import CAPTIONER
 from vcap_jax.evals.asking import ROLES
 from vcap_jax.evals.benchmarks.lmms_eval import NO_KEY
 from vcap_jax.evals.protocol import EvaluatorError
+from vcap_jax.recipes.evaluation_request import Say
 from vcap_jax.reward.client import JudgeClient, model_now
 from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.reward.endpoint import Role
 from vcap_jax.system.event_loop import LoopThread
-
-Say = Callable[[str], None]
 
 _OF_THE_JUDGE = ("API_TYPE", "MODEL_VERSION", "OPENAI_API_URL")
 """By what the harness knows its judge. What the caller's shell has of them is of something else."""

@@ -8,25 +8,12 @@ from pathlib import Path
 from vcap_jax.captioning.parts import Shard
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.references import PoolEntry, ReferencePool
-from vcap_jax.references.asking import Asking
-from vcap_jax.references.by_policy import PolicyWriter, reference_rollout, reference_seed
+from vcap_jax.references.by_policy import configured_writer
 from vcap_jax.references.note import POOL_NOTE, read_note, write_note
-from vcap_jax.references.writing import PoolError, write_pool
+from vcap_jax.references.writing import PoolError, ReferenceWriter, write_pool
 from vcap_jax.report.progress import PoolProgress
 from vcap_jax.run.checkpoint_source import starting_source
 from vcap_jax.run.context import RunContext
-
-__all__ = [
-    "PolicyWriter",
-    "PoolError",
-    "Shard",
-    "heldout_pool",
-    "reference_pool",
-    "references_by_policy",
-    "remember_pool",
-    "write_pool",
-    "write_shared_pool",
-]
 
 
 def reference_pool(ctx: RunContext, samples: Sequence[Sample]) -> ReferencePool:
@@ -80,23 +67,13 @@ def references_by_policy(ctx: RunContext, path: Path, samples: Sequence[Sample])
     processes = ctx.processes
     if processes.on_process_0(f"references {path.name}", path.exists):
         return ReferencePool.read(path)
-    config = ctx.config
     ctx.say(f"the starting policy writes references for {len(samples)} samples: {path}")
-    writer = PolicyWriter(
-        ctx,
-        ctx.policy.trainable,
-        samples,
-        name=str(starting_source(config)),
-        seed=reference_seed(config),
-        rollout=reference_rollout(config),
-        segments=config.references.segments,
-        asking=Asking.of(config.references),
-    )
+    writer = configured_writer(ctx, samples, name=str(starting_source(ctx.config)))
     return write_shared_pool(ctx, path, writer, samples)
 
 
 def write_shared_pool(
-    ctx: RunContext, path: Path, writer: PolicyWriter, samples: Sequence[Sample]
+    ctx: RunContext, path: Path, writer: ReferenceWriter, samples: Sequence[Sample]
 ) -> ReferencePool:
     """``write_pool`` by all processes together, each a share of the samples; goes on with an attempt of as many."""
     processes = ctx.processes

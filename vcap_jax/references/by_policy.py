@@ -5,18 +5,16 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 
-from vcap_jax.captioning.by_policy import PolicyCaptioner
 from vcap_jax.data.manifest import Sample
-from vcap_jax.data.references import Provenance, asked_digest
-from vcap_jax.models.policy import Params
-from vcap_jax.references.asking import Asking
-from vcap_jax.references.windows import WindowDraw
-from vcap_jax.references.writers import CaptionWriter, Report, caption_settings
+from vcap_jax.parallel.fingerprint import fingerprint
+from vcap_jax.references.beside import Asking, WindowDraw
+from vcap_jax.references.writers import CaptionWriter, Report
 from vcap_jax.rollout.captioner import Captioned
 from vcap_jax.rollout.sampler import RolloutConfig
 from vcap_jax.run.config import RunConfig
-from vcap_jax.run.context import RunContext
+from vcap_jax.run.context import RunContext, group_sampler
 from vcap_jax.run.setup import sample_reader
+from vcap_jax.system.shutdown import requested
 
 _SEED = 1_000_003
 """Added to the run's seed: never met by the training rollouts, whose fold is (seed, step)."""
@@ -37,52 +35,71 @@ def reference_rollout(config: RunConfig) -> RolloutConfig:
     )
 
 
-class PolicyWriter(CaptionWriter):
-    """References by a policy.
+def configured_writer(
+    ctx: RunContext, samples: Sequence[Sample], *, name: str, ended_only: bool = False
+) -> CaptionWriter:
+    """``policy_writer`` as ``config.references`` asks."""
+    references = ctx.config.references
+    return policy_writer(
+        ctx,
+        samples,
+        name=name,
+        seed=reference_seed(ctx.config),
+        rollout=reference_rollout(ctx.config),
+        segments=references.segments,
+        asking=Asking.of(references),
+        ended_only=ended_only,
+    )
 
-    ctx: its policy gives the model; params: its trainable parameters, on the whole mesh. name: the writer in words.
-    samples: all that the pool is for. rollout: how captions are drawn. seed: of the draws. asking: questions to each
-    sample. ended_only: leave out captions that the token budget cut off, as targets of imitation must. All processes
-    must make it at the same time.
+
+def policy_writer(
+    ctx: RunContext,
+    samples: Sequence[Sample],
+    *,
+    name: str,
+    seed: int,
+    rollout: RolloutConfig,
+    segments: int = 0,
+    asking: Asking | None = None,
+    ended_only: bool = False,
+) -> CaptionWriter:
+    """References by the context's policy.
+
+    samples: all that the pool is for. name: the writer in words. rollout, seed: how captions are drawn. segments:
+    windows of each video. asking: questions to each sample. ended_only: leave out captions that the token budget cut
+    off, as targets of imitation must. All processes must make it at the same time.
     """
+    config, policy = ctx.config, ctx.policy
+    params = ctx.own_params(policy.trainable)
+    own = rollout == config.rollout
+    sampler = ctx.sampler if own else group_sampler(policy, rollout, ctx.processes)
 
-    def __init__(
-        self,
-        ctx: RunContext,
-        params: Params,
+    def draws(
         samples: Sequence[Sample],
+        window: WindowDraw | None,
         *,
-        name: str,
         seed: int,
-        rollout: RolloutConfig,
-        segments: int = 0,
-        asking: Asking | None = None,
-        ended_only: bool = False,
-    ) -> None:
-        config = ctx.config
-        segments = segments if config.modality == "video" else 0
-        captioner = PolicyCaptioner(ctx, params, name=name, rollout=rollout)
-        provenance = Provenance(
-            writer=name,
-            weights=captioner.weights(),
-            seed=seed,
-            settings=caption_settings(config, rollout, segments, asking)
-            | {"dtype": config.model.dtype, "ended_only": ended_only}
-            | ({} if ctx.servers is None else {"engine": "vllm"}),
-            asked=asked_digest(samples),
-        )
+        indices: Sequence[int],
+        on_bad: Report,
+    ) -> Iterator[Captioned]:
+        load = None
+        if window is not None:
+            load = sample_reader(config, policy.processor, window=window, judged=False)
+        captioner = ctx.captioner(sampler, load)
+        return captioner.run(params, samples, seed=seed, indices=indices, on_bad=on_bad, stop=requested)
 
-        def draws(
-            samples: Sequence[Sample],
-            window: WindowDraw | None,
-            *,
-            seed: int,
-            indices: Sequence[int],
-            on_bad: Report,
-        ) -> Iterator[Captioned]:
-            load = None
-            if window is not None:
-                load = sample_reader(config, ctx.policy.processor, window=window, judged=False)
-            return captioner.captions(samples, seed=seed, indices=indices, load=load, on_bad=on_bad)
-
-        super().__init__(config, draws, provenance, segments=segments, asking=asking, ended_only=ended_only)
+    return CaptionWriter(
+        config,
+        draws,
+        samples,
+        name=name,
+        # Of the parameters as they are trained and kept: the same whatever the number of processes.
+        weights=fingerprint(policy.trainable, policy.frozen),
+        seed=seed,
+        rollout=rollout,
+        own={"dtype": config.model.dtype, "ended_only": ended_only}
+        | ({} if ctx.servers is None else {"engine": "vllm"}),
+        segments=segments,
+        asking=asking,
+        ended_only=ended_only,
+    )

@@ -8,11 +8,9 @@ from pathlib import Path
 
 from vcap_jax.captioning.parts import Shard
 from vcap_jax.data.manifest import Sample
-from vcap_jax.data.pipeline import BadSample
 from vcap_jax.data.references import ReferencePool
-from vcap_jax.references.asking import Asking
-from vcap_jax.references.by_endpoint import EndpointWriter
-from vcap_jax.references.by_policy import PolicyWriter, reference_rollout, reference_seed
+from vcap_jax.references.by_endpoint import endpoint_writer
+from vcap_jax.references.by_policy import configured_writer, reference_rollout, reference_seed
 from vcap_jax.references.writing import ReferenceWriter, write_pool
 from vcap_jax.report.best_checkpoint import AskedStep
 from vcap_jax.report.progress import PoolProgress
@@ -60,10 +58,6 @@ def write_requested_pool(
     for note in check_inputs(config, "captions", policy=request.captioner is None):
         say(note)
     folder = RunFolder(request.path.parent)
-    progress = PoolProgress(say, seconds=10)
-
-    def on_bad(bad: BadSample) -> None:
-        say(str(bad))
 
     def write(writer: ReferenceWriter, samples: Sequence[Sample]) -> ReferencePool | None:
         return write_pool(
@@ -72,14 +66,14 @@ def write_requested_pool(
             samples,
             shard=request.shard,
             retry_failed=request.retry_failed,
-            on_progress=progress,
-            on_bad=on_bad,
+            on_progress=PoolProgress(say, seconds=10),
+            on_bad=lambda bad: say(str(bad)),
         )
 
     if request.endpoint is not None:
         samples, world = read_samples(config, folder, say)
         processor = configured_processor(config, lineage(config.model.path, config.model.step).origin)
-        with EndpointWriter(
+        with endpoint_writer(
             config,
             request.endpoint,
             samples,
@@ -100,17 +94,7 @@ def write_requested_pool(
         prepared = prepare(config, folder, say, captioner=captioner, step=source.step, judged=False)
         samples, world = prepared.samples, prepared.world
         with drawing(prepared) as ready:
-            writer = PolicyWriter(
-                ready.ctx,
-                ready.ctx.policy.trainable,
-                samples,
-                name=str(source),
-                seed=reference_seed(config),
-                rollout=reference_rollout(config),
-                segments=config.references.segments,
-                asking=Asking.of(config.references),
-                ended_only=request.ended_only,
-            )
+            writer = configured_writer(ready.ctx, samples, name=str(source), ended_only=request.ended_only)
             say(f"references by {source}, weights {writer.provenance.weights}")
             pool = write(writer, samples)
     if pool is None:

@@ -12,9 +12,8 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Literal, Protocol
 
 from vcap_jax.captioning.parts import (
     Shard,
@@ -34,16 +33,9 @@ from vcap_jax.data.media import TimeWindow
 from vcap_jax.data.pipeline import BadSample
 from vcap_jax.data.references import PoolEntry, Provenance, ReferencePool, Segment
 from vcap_jax.data.storage import raise_if_gone
-from vcap_jax.references.asking import with_answers
+from vcap_jax.references.beside import with_answers
 from vcap_jax.system.errors import VCapError
-from vcap_jax.system.json_records import as_record
-from vcap_jax.system.json_values import (
-    JsonDict,
-    JsonObject,
-    as_list,
-    as_number,
-    as_whole,
-)
+from vcap_jax.system.json_values import as_list, as_number, as_whole
 from vcap_jax.system.shutdown import raise_if_requested, requested
 
 
@@ -51,7 +43,11 @@ class PoolError(VCapError, RuntimeError):
     """A pool that cannot be written where it was asked for; the message says what to do instead."""
 
 
-_TOLD = {"whole": "references", "windows": "references of windows", "answers": "answers to questions"}
+Part = Literal["whole", "windows", "answers"]
+WHOLE: Part = "whole"
+WINDOWS: Part = "windows"
+ANSWERS: Part = "answers"
+_TOLD = {WHOLE: "references", WINDOWS: "references of windows", ANSWERS: "answers to questions"}
 """What a user is told of each part of a pool."""
 _TRIED = 64
 """Samples with windows or questions that are tried again together: an error among them loses what they got."""
@@ -74,40 +70,21 @@ class ReferenceWriter(Protocol):
     def provenance(self) -> Provenance: ...
 
     @property
-    def segments(self) -> int:
-        """Windows of each video that get references of their own."""
+    def each(self) -> Mapping[Part, int]:
+        """How many windows of each video get references of their own, and how many questions each sample is asked;
+        what there is none of is not in it."""
         ...
 
-    @property
-    def questions(self) -> int:
-        """Questions that each sample is asked."""
-        ...
-
-    def whole(
-        self, samples: Sequence[Sample], indices: Sequence[int], on_bad: Callable[[BadSample], None]
-    ) -> Iterator[Written]:
-        """Captions whole samples, in order; ``indices`` are theirs in the manifest, ascending."""
-        ...
-
-    def windows(
+    def write(
         self,
+        part: Part,
         samples: Sequence[Sample],
         indices: Sequence[int],
         skip: int,
         on_bad: Callable[[BadSample], None],
     ) -> Iterator[Written]:
-        """Captions ``segments`` windows of every video but for the first ``skip`` windows of the first one; window k of
-        the sample at index i has index ``i * segments + k``."""
-        ...
-
-    def answers(
-        self,
-        samples: Sequence[Sample],
-        indices: Sequence[int],
-        skip: int,
-        on_bad: Callable[[BadSample], None],
-    ) -> Iterator[Written]:
-        """Answers to the ``questions`` of every sample, which are counted as windows are."""
+        """Captions whole samples, or ``each`` items of every sample, in order, but for the first ``skip``. indices: the
+        samples' in the manifest, ascending; item k of the sample at index i has index ``i * each + k``."""
         ...
 
 
@@ -132,60 +109,37 @@ def write_pool(
     if no sample could be captioned; StorageError if what an interrupted attempt has read is not there any more.
     """
     shard = shard or Shard()
-    provenance = writer.provenance
     report = on_bad or (lambda bad: None)
     if path.exists():
-        pool = _existing(path, provenance)
+        pool = _existing(path, writer.provenance)
         return _retried(path, pool, writer, samples, report) if retry_failed else pool
     parts = parts_folder(path)
-    check_plan(parts, asdict(provenance), what="pool", error=PoolError)
+    check_plan(parts, asdict(writer.provenance), what="pool", error=PoolError)
     first, last = shard.span(len(samples))
-    jobs: list[tuple[str, int, int, Callable[[int], Iterator[Written]]]] = [
-        ("whole", first, last, lambda index: writer.whole(samples[index:last], range(index, last), report))
-    ]
-    for beside in _parts_of_samples(writer):
-
-        def items(index: int, one: _Part = beside) -> Iterator[Written]:
-            begin, skip = divmod(index, one.per)
-            return one.draw(samples[begin:last], range(begin, last), skip, report)
-
-        jobs.append((beside.name, first * beside.per, last * beside.per, items))
-    for name, start, stop, captions in jobs:
+    for name, each in _parts(writer).items():
         part = part_file(parts, name, shard)
         if part.exists():
             continue
-        files = partial(_files, samples, (stop - start) // max(1, last - first))
+
+        def captions(index: int, name: Part = name, each: int = each) -> Iterator[Written]:
+            begin, skip = divmod(index, each)
+            return writer.write(name, samples[begin:last], range(begin, last), skip, report)
+
+        def files(index: int, each: int = each) -> Sequence[Path]:
+            return samples[index // each].files
+
+        def told(done: int, total: int, now: int, name: Part = name) -> None:
+            if on_progress is not None:
+                on_progress(_TOLD[name], done, total, now)
+
         with held(part, PoolError):
-            _write_part(
-                part,
-                start,
-                stop,
-                captions,
-                files,
-                lambda *told, name=name: on_progress and on_progress(_TOLD[name], *told),
-            )
-    return _join(path, parts, provenance, samples, shard.count, [job[0] for job in jobs])
+            _write_part(part, first * each, last * each, captions, files, told)
+    return _join(path, parts, writer, samples, shard.count)
 
 
-class _Part(NamedTuple):
-    """What is drawn beside whole samples. per: how many items a sample has."""
-
-    name: str
-    per: int
-    draw: Callable[[Sequence[Sample], Sequence[int], int, Callable[[BadSample], None]], Iterator[Written]]
-
-
-def _parts_of_samples(writer: ReferenceWriter) -> list[_Part]:
-    parts = (
-        _Part("windows", writer.segments, writer.windows),
-        _Part("answers", writer.questions, writer.answers),
-    )
-    return [part for part in parts if part.per]
-
-
-def _files(samples: Sequence[Sample], each: int, index: int) -> Sequence[Path]:
-    """Of an item's sample, where each sample has so many items."""
-    return samples[index // each].files
+def _parts(writer: ReferenceWriter) -> dict[Part, int]:
+    """What a pool is made of, and how many items of it a sample has."""
+    return {WHOLE: 1, **writer.each}
 
 
 def _write_part(
@@ -194,7 +148,7 @@ def _write_part(
     stop: int,
     captions: Callable[[int], Iterator[Written]],
     files: Callable[[int], Sequence[Path]],
-    on_progress: Callable[[int, int, int], object],
+    on_progress: Callable[[int, int, int], None],
 ) -> None:
     """files: of an item's sample."""
     # Items are captioned in order, so everything after the last one written is still to do.
@@ -222,73 +176,61 @@ def _write_part(
 
 def _existing(path: Path, provenance: Provenance) -> ReferencePool:
     pool = ReferencePool.read(path)
-    if pool.header is None or pool.header.provenance != _as_read(provenance):
-        before = {} if pool.header is None else asdict(pool.header.provenance)
-        changes = differing(before, as_read(asdict(provenance)))
-        by = "without a header" if pool.header is None else f"by {pool.header.provenance.writer}"
-        changed = "" if pool.header is None else f" ({changes} differ)"
+    now = as_read(asdict(provenance))
+    if pool.header is None or (before := as_read(asdict(pool.header.provenance))) != now:
+        by = "without a header"
+        if pool.header is not None:
+            by = f"by {pool.header.provenance.writer} ({differing(before, now)} differ)"
         raise PoolError(
-            f"{path} already holds another pool, {by}{changed}: give another path, or remove it to write it anew"
+            f"{path} already holds another pool, {by}: give another path, or remove it to write it anew"
         )
     return pool
 
 
-def _as_read(provenance: Provenance) -> Provenance:
-    return as_record(Provenance, asdict(provenance), "a pool's provenance")
-
-
 def _join(
-    path: Path,
-    parts: Path,
-    provenance: Provenance,
-    samples: Sequence[Sample],
-    count: int,
-    names: Sequence[str],
+    path: Path, parts: Path, writer: ReferenceWriter, samples: Sequence[Sample], count: int
 ) -> ReferencePool | None:
     shards = [Shard(index=index, count=count) for index in range(count)]
-    files = {name: [part_file(parts, name, shard) for shard in shards] for name in names}
+    each = _parts(writer)
+    files = {name: [part_file(parts, name, shard) for shard in shards] for name in each}
     if not all(file.exists() for found in files.values() for file in found):
         # Another process may have joined and tidied up between our part and this look.
         return ReferencePool.read(path) if path.exists() else None
     try:
-        whole = dict(_rows(files["whole"]))
-        windows: dict[int, list[Segment]] = {}
-        per, asked = (
-            as_whole(provenance.settings.get(key, 0), f"{key} of a pool")
-            for key in ("segments", "questions_per_sample")
-        )
-        for index, row in _rows(files.get("windows", [])):
-            start, end = (
-                as_number(t, "window of a part") for t in as_list(row["window"], "window of a part")
-            )
-            segment = Segment(start=float(start), end=float(end), references=_texts(row))
-            windows.setdefault(index // per, []).append(segment)
-        answers: dict[int, list[tuple[str, ...]]] = {}
-        for index, row in _rows(files.get("answers", [])):
-            answers.setdefault(index // asked, []).append(_texts(row))
+        entries = _entries(samples, each, {name: _read(found) for name, found in files.items()})
     except (FileNotFoundError, ManifestError):
         # As above, in the middle of reading.
         if path.exists():
             return ReferencePool.read(path)
         raise
-    if not whole:
+    if not entries:
         raise PoolError(f"none of {len(samples)} samples could be captioned, so {path} is not written")
-    entries = [
-        _entry(samples[index], _texts(row), answers.get(index, ()), windows.get(index, ()))
-        for index, row in whole.items()
-    ]
-    pool = _written(path, entries, provenance)
+    pool = _written(path, entries, writer.provenance)
     shutil.rmtree(parts, ignore_errors=True)
     return pool
 
 
-def _entry(
-    sample: Sample,
-    references: Sequence[str],
-    answers: Sequence[Sequence[str]] = (),
-    windows: Sequence[Segment] = (),
-) -> PoolEntry:
-    return PoolEntry(id=sample.id, references=with_answers(references, answers), segments=tuple(windows))
+def _entries(
+    samples: Sequence[Sample], each: Mapping[Part, int], written: Mapping[Part, Iterable[Written]]
+) -> list[PoolEntry]:
+    """An entry of every sample that has references of its own, with what was written of its windows and answers."""
+    windows: dict[int, list[Segment]] = {}
+    answers: dict[int, list[tuple[str, ...]]] = {}
+    whole = {one.index: one.references for one in written[WHOLE]}
+    for one in written.get(WINDOWS, ()):
+        assert one.window is not None
+        segment = Segment(start=one.window.start, end=one.window.end, references=one.references)
+        windows.setdefault(one.index // each[WINDOWS], []).append(segment)
+    for one in written.get(ANSWERS, ()):
+        answers.setdefault(one.index // each[ANSWERS], []).append(one.references)
+    return [
+        PoolEntry(
+            id=samples[index].id,
+            references=with_answers(references, answers.get(index, ())),
+            segments=tuple(windows.get(index, ())),
+        )
+        for index, references in whole.items()
+    ]
 
 
 def _written(path: Path, entries: Iterable[PoolEntry], provenance: Provenance) -> ReferencePool:
@@ -315,9 +257,11 @@ def _retried(
             ordered = [entries[sample.id] for sample in samples if sample.id in entries]
             pool = _written(path, ordered, writer.provenance)
 
+    # All side by side, or some where entries come only once their parts are there.
+    most = _TRIED if writer.each else max(1, len(missing))
     try:
-        for indices in _tried_together(writer, missing):
-            for entry in _tried(writer, samples, indices, report):
+        for start in range(0, len(missing), most):
+            for entry in _tried(writer, samples, missing[start : start + most], report):
                 entries[entry.id] = entry
                 if len(entries) - len(pool) >= max(_TRIED, len(pool) // 10):
                     kept()
@@ -329,13 +273,6 @@ def _retried(
     return pool
 
 
-def _tried_together(writer: ReferenceWriter, missing: Sequence[int]) -> Iterator[Sequence[int]]:
-    """Those that are asked about side by side: all, or some where entries come only once their parts are there."""
-    most = _TRIED if _parts_of_samples(writer) else max(1, len(missing))
-    for first in range(0, len(missing), most):
-        yield missing[first : first + most]
-
-
 def _tried(
     writer: ReferenceWriter,
     samples: Sequence[Sample],
@@ -344,41 +281,33 @@ def _tried(
 ) -> Iterator[PoolEntry]:
     """Entries of the samples at ``indices``: as they come, or where they have windows or questions once all of those
     are there."""
-    parts = _parts_of_samples(writer)
-    texts: dict[int, tuple[str, ...]] = {}
-    for written in writer.whole([samples[index] for index in indices], indices, report):
-        texts[written.index] = written.references
-        if not parts:
-            yield _entry(samples[written.index], written.references)
-    if not parts or not texts:
+    each = _parts(writer)
+    found: dict[Part, list[Written]] = {WHOLE: []}
+    for written in writer.write(WHOLE, [samples[index] for index in indices], indices, 0, report):
+        found[WHOLE].append(written)
+        if not writer.each:
+            yield from _entries(samples, each, {WHOLE: [written]})
+    there = [written.index for written in found[WHOLE]]
+    if not writer.each or not there:
         return
-    windows: dict[int, list[Segment]] = {}
-    answers: dict[int, list[tuple[str, ...]]] = {}
-    found = [index for index in indices if index in texts]
-    for part in parts:
-        for written in part.draw([samples[index] for index in found], found, 0, report):
-            index = written.index // part.per
-            if written.window is None:
-                answers.setdefault(index, []).append(written.references)
-                continue
-            segment = Segment(
-                start=written.window.start, end=written.window.end, references=written.references
-            )
-            windows.setdefault(index, []).append(segment)
-    if requested():
-        return  # some may be lacking: these are tried again
-    for index, references in texts.items():
-        yield _entry(samples[index], references, answers.get(index, ()), windows.get(index, ()))
+    for part in writer.each:
+        found[part] = list(writer.write(part, [samples[index] for index in there], there, 0, report))
+    if not requested():  # else some may be lacking: these are tried again
+        yield from _entries(samples, each, found)
 
 
-def _texts(row: JsonObject) -> tuple[str, ...]:
-    return string_list(row["references"], "part of a reference pool", "references")
-
-
-def _rows(files: Sequence[Path]) -> Iterator[tuple[int, JsonDict]]:
+def _read(files: Sequence[Path]) -> Iterator[Written]:
+    """What ``_write_part`` has written into parts."""
     for file in files:
         if not file.exists():
             raise FileNotFoundError(file)
-        if file.stat().st_size:
-            for _, row in read_objects(file, "part of a reference pool"):
-                yield as_whole(row["place"], f"{file}: place"), row
+        if not file.stat().st_size:
+            continue
+        for _, row in read_objects(file, "part of a reference pool"):
+            window = None
+            if "window" in row:
+                times = as_list(row["window"], f"{file}: window")
+                start, end = (float(as_number(time, f"{file}: window")) for time in times)
+                window = TimeWindow(start=start, end=end)
+            texts = string_list(row["references"], "part of a reference pool", "references")
+            yield Written(index=as_whole(row["place"], f"{file}: place"), references=texts, window=window)

@@ -177,14 +177,14 @@ class SupervisedTraining:
             for part, named in zip(prompts, names, strict=True)
         ]
         longest = [max(map(self._longest, part)) for part in parts]
+        gathered = zip(*self.processes.all_gather_objects("longest captions", longest), strict=True)
         micro = []
-        for part, named, padded, most in zip(
-            prompts, names, common_sizes(self.processes, sizes), self._largest(longest), strict=True
+        for part, named, padded, lengths in zip(
+            prompts, names, common_sizes(self.processes, sizes), gathered, strict=True
         ):
             prompt = self.processor.collate(part, self.buckets, names=named, batch_size=size, sizes=padded)
-            width = columns_for(
-                min([b for b in self.config.caption_buckets if most <= b] + [self.max_tokens])
-            )
+            fitting = [bucket for bucket in self.config.caption_buckets if max(lengths) <= bucket]
+            width = columns_for(min([*fitting, self.max_tokens]))
             captions = [self.targets.captions[name] for name in named]
             rows = pad_captions(captions, width, groups=size, per_group=self.targets.per_sample)
             micro.append((prompt, TargetBatch(*rows)))
@@ -200,11 +200,6 @@ class SupervisedTraining:
             captions=sum(captions for _, captions in told),
             positions=positions * self.processes.count,
         )
-
-    def _largest(self, longest: list[int]) -> list[int]:
-        """Of each micro-batch, over all processes."""
-        told = self.processes.all_gather_objects("longest captions", longest)
-        return [max(lengths) for lengths in zip(*told, strict=True)]
 
     def _longest(self, example: Example) -> int:
         return max(map(len, self.targets.captions[example.sample.id]))

@@ -7,7 +7,7 @@ modality and seed.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Literal
 
 from vcap_jax.world.scenes import Modality
@@ -15,7 +15,7 @@ from vcap_jax.world.scenes import Modality
 MODALITIES: tuple[Modality, ...] = ("image", "video")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Arm:
     """One way to get a captioner from the base.
 
@@ -27,6 +27,7 @@ class Arm:
 
     name: str
     label: str
+    _: KW_ONLY
     kind: Literal["train", "improve", "distill"] = "train"
     fragments: tuple[str, ...] = ()
     overrides: tuple[str, ...] = ()
@@ -47,95 +48,75 @@ class Study:
     rows: tuple[str, ...]
 
 
-def _ablation(name: str, label: str) -> Arm:
-    return Arm(name=name, label=label, fragments=(f"ablations/{name}.yaml",))
+def _by_file(folder: str, name: str, label: str) -> Arm:
+    return Arm(name, label, fragments=(f"{folder}/{name}.yaml",))
 
 
-def _noise(
-    miss: float, invent: float, *more: str, name: str, label: str, fragments: tuple[str, ...] = ()
+def _erring(
+    miss: float, invent: float, name: str, label: str, *more: str, fragments: tuple[str, ...] = ()
 ) -> Arm:
     errors = (f"world.judge_perception.miss={miss}", f"world.judge_perception.invent={invent}")
-    return Arm(name=name, label=label, fragments=fragments, overrides=(*errors, *more))
-
-
-def _update(name: str, label: str) -> Arm:
-    return Arm(name=name, label=label, fragments=(f"updates/{name}.yaml",))
-
-
-def _rival(name: str, label: str) -> Arm:
-    return Arm(name=name, label=label, fragments=(f"rewards/{name}.yaml",))
+    return Arm(name, label, fragments=fragments, overrides=(*errors, *more))
 
 
 _ARMS = (
-    Arm(name="e1", label="VCap e1", kind="improve", round=1),
-    Arm(name="e2", label="VCap e2", kind="improve", round=2),
-    Arm(name="e3", label="VCap e3", kind="improve", round=3),
-    Arm(name="imitation", label="imitation (CIDEr-D)", overrides=("reward.family=imitation",)),
-    Arm(name="vqa", label="VQA, questions from the reference's facts", overrides=("reward.family=vqa",)),
+    *(Arm(f"e{number}", f"VCap e{number}", kind="improve", round=number) for number in (1, 2, 3)),
+    Arm("imitation", "imitation (CIDEr-D)", overrides=("reward.family=imitation",)),
+    Arm("vqa", "VQA, questions from the reference's facts", overrides=("reward.family=vqa",)),
     Arm(
-        name="judge",
-        label="VLM as judge, no reference",
+        "judge",
+        "VLM as judge, no reference",
         overrides=("reward.family=judge",),
         # For pictures both ask Instruction 2; for videos the judge has no local pass.
         same_as={"image": "no_reference"},
     ),
-    Arm(name="random", label="scores drawn at random", overrides=("reward.family=random",)),
-    _rival("claim_differences", "claim differences (ClaimDiff-RL)"),
-    _rival("balanced", "precision, recall and text in balance (BalCapRL)"),
-    Arm(name="from_self", label="distilled from the base itself", kind="distill", teacher="self"),
-    Arm(name="from_e1", label="distilled from e1", kind="distill", teacher="e1"),
-    Arm(name="from_e2", label="distilled from e2", kind="distill", teacher="e2"),
-    _ablation("no_reference", "- reference caption"),
-    _ablation("no_image", "- reference image"),
-    _ablation("no_correctness", "- Correctness"),
-    _ablation("no_completeness", "- Completeness"),
-    _ablation("no_text_quality", "- Text Quality"),
-    _ablation("no_local", "- local term"),
+    Arm("random", "scores drawn at random", overrides=("reward.family=random",)),
+    _by_file("rewards", "claim_differences", "claim differences (ClaimDiff-RL)"),
+    _by_file("rewards", "balanced", "precision, recall and text in balance (BalCapRL)"),
+    Arm("from_self", "distilled from the base itself", kind="distill", teacher="self"),
+    Arm("from_e1", "distilled from e1", kind="distill", teacher="e1"),
+    Arm("from_e2", "distilled from e2", kind="distill", teacher="e2"),
+    _by_file("ablations", "no_reference", "- reference caption"),
+    _by_file("ablations", "no_image", "- reference image"),
+    _by_file("ablations", "no_correctness", "- Correctness"),
+    _by_file("ablations", "no_completeness", "- Completeness"),
+    _by_file("ablations", "no_text_quality", "- Text Quality"),
+    _by_file("ablations", "no_local", "- local term"),
     Arm(
-        name="no_reference_attentive",
-        label="- reference caption, judge notices all objects",
+        "no_reference_attentive",
+        "- reference caption, judge notices all objects",
         fragments=("ablations/no_reference.yaml",),
         overrides=("world.judge_perception.attention=9",),
     ),
-    Arm(
-        name="greedy_witness",
-        label="references drawn greedily",
-        overrides=("references.sampling.temperature=0",),
-    ),
-    Arm(
-        name="hot_witness",
-        label="references at temperature 1.5",
-        overrides=("references.sampling.temperature=1.5",),
-    ),
-    Arm(name="cut_1", label="references cut to 1 sentence", cut=1),
-    Arm(name="cut_2", label="references cut to 2 sentences", cut=2),
-    _noise(0.1, 0.05, name="noise_10", label="judge misses 10%, invents 5%"),
-    _noise(0.2, 0.1, name="noise_20", label="judge misses 20%, invents 10%"),
-    _noise(0.4, 0.2, name="noise_40", label="judge misses 40%, invents 20%"),
-    _noise(
-        0.2, 0.1, "reward.family=judge", name="judge_noise_20", label="VLM as judge, misses 20%, invents 10%"
-    ),
-    _noise(
+    Arm("greedy_witness", "references drawn greedily", overrides=("references.sampling.temperature=0",)),
+    Arm("hot_witness", "references at temperature 1.5", overrides=("references.sampling.temperature=1.5",)),
+    Arm("cut_1", "references cut to 1 sentence", cut=1),
+    Arm("cut_2", "references cut to 2 sentences", cut=2),
+    _erring(0.1, 0.05, "noise_10", "judge misses 10%, invents 5%"),
+    _erring(0.2, 0.1, "noise_20", "judge misses 20%, invents 10%"),
+    _erring(0.4, 0.2, "noise_40", "judge misses 40%, invents 20%"),
+    _erring(0.2, 0.1, "judge_noise_20", "VLM as judge, misses 20%, invents 10%", "reward.family=judge"),
+    _erring(
         0.2,
         0.1,
+        "claim_differences_noise_20",
+        "claim differences, misses 20%, invents 10%",
         fragments=("rewards/claim_differences.yaml",),
-        name="claim_differences_noise_20",
-        label="claim differences, misses 20%, invents 10%",
     ),
-    _noise(
+    _erring(
         0.2,
         0.1,
+        "balanced_noise_20",
+        "precision, recall and text, misses 20%, invents 10%",
         fragments=("rewards/balanced.yaml",),
-        name="balanced_noise_20",
-        label="precision, recall and text, misses 20%, invents 10%",
     ),
-    Arm(name="grpo_2", label="GRPO, two updates for each step", overrides=("grpo.num_iterations=2",)),
-    Arm(name="ahead", label="GRPO, captions drawn one step ahead", overrides=("rollout.ahead=1",)),
-    Arm(name="ahead_cispo", label="GRPO, one step ahead, CISPO", fragments=("updates/ahead.yaml",)),
-    _update("dapo", "DAPO (two updates)"),
-    _update("gspo", "GSPO (two updates)"),
-    _update("dr_grpo", "Dr. GRPO"),
-    _update("rloo", "RLOO"),
+    Arm("grpo_2", "GRPO, two updates for each step", overrides=("grpo.num_iterations=2",)),
+    Arm("ahead", "GRPO, captions drawn one step ahead", overrides=("rollout.ahead=1",)),
+    Arm("ahead_cispo", "GRPO, one step ahead, CISPO", fragments=("updates/ahead.yaml",)),
+    _by_file("updates", "dapo", "DAPO (two updates)"),
+    _by_file("updates", "gspo", "GSPO (two updates)"),
+    _by_file("updates", "dr_grpo", "Dr. GRPO"),
+    _by_file("updates", "rloo", "RLOO"),
 )
 ARMS: Mapping[str, Arm] = {arm.name: arm for arm in _ARMS}
 
@@ -153,8 +134,12 @@ _FAMILIES = ("e1", "imitation", "vqa", "judge", "random")
 _DIMENSIONS = ("no_correctness", "no_completeness", "no_text_quality")
 _BESIDE = ("references", "base")
 _RIVALS = ("claim_differences", "balanced")
-_NOISE = ("noise_10", "noise_20", "noise_40")
-_RIVALS_NOISE = ("claim_differences_noise_20", "balanced_noise_20")
+_SIZES = ("cut_1", "cut_2", "e1", "e2")
+_UPDATES = ("e1", "grpo_2", "dapo", "gspo", "dr_grpo", "rloo", "ahead", "ahead_cispo")
+_ERRING = (
+    *("e1", "noise_10", "noise_20", "noise_40", "judge", "judge_noise_20", *_RIVALS),
+    *("claim_differences_noise_20", "balanced_noise_20"),
+)
 
 _STUDIES = (
     Study(
@@ -189,8 +174,8 @@ _STUDIES = (
         name="reference_size",
         title="Size of the reference, m",
         about="The base's references cut to their first sentences, whole (the row e1), and written by e1 (the row e2).",
-        arms={"image": ("cut_1", "cut_2", "e1", "e2"), "video": ("cut_1", "cut_2", "e1", "e2")},
-        rows=("cut_1", "cut_2", "e1", "e2"),
+        arms={"image": _SIZES, "video": _SIZES},
+        rows=_SIZES,
     ),
     Study(
         name="witnesses",
@@ -231,8 +216,8 @@ _STUDIES = (
         title="A judge that errs",
         about="The judge misses visible facts and confirms false claims, always the same ones of a picture. The rivals "
         "ask such a judge more than the witness-adjudicator does.",
-        arms={"image": ("e1", *_NOISE, "judge", "judge_noise_20", *_RIVALS, *_RIVALS_NOISE)},
-        rows=("references", "e1", *_NOISE, "judge", "judge_noise_20", *_RIVALS, *_RIVALS_NOISE),
+        arms={"image": _ERRING},
+        rows=("references", *_ERRING),
     ),
     Study(
         name="updates",
@@ -240,8 +225,8 @@ _STUDIES = (
         about="The paper trains with GRPO and leaves others open (its limitation iii). DAPO and GSPO update twice. All "
         "have GRPO's learning rate. In two rows captions are drawn while the step before is judged and learned from, "
         "by weights one step old.",
-        arms={"image": ("e1", "grpo_2", "dapo", "gspo", "dr_grpo", "rloo", "ahead", "ahead_cispo")},
-        rows=("base", "e1", "grpo_2", "dapo", "gspo", "dr_grpo", "rloo", "ahead", "ahead_cispo"),
+        arms={"image": _UPDATES},
+        rows=("base", *_UPDATES),
     ),
 )
 STUDIES: Mapping[str, Study] = {study.name: study for study in _STUDIES}

@@ -13,8 +13,7 @@ from vcap_jax.data.references import ReferencePool
 from vcap_jax.data.videos import index_video, read_frames
 from vcap_jax.report.samples import SampleFact, SampleFrame, picture
 from vcap_jax.report.world_facts import fact_list
-from vcap_jax.studies.results import CaseText
-from vcap_jax.studies.run_files import heldout_captions, heldout_folder
+from vcap_jax.studies.results import CaseText, heldout_captions, heldout_folder
 from vcap_jax.world.facts import count_facts
 from vcap_jax.world.scenes import Modality, Scene
 from vcap_jax.world.splits import EmbeddedData

@@ -13,15 +13,23 @@ import numpy as np
 
 from vcap_jax.data.references import ReferencePool
 from vcap_jax.references.note import POOL_NOTE, read_note
-from vcap_jax.report.metrics import read_metrics
+from vcap_jax.report.metrics import Scalar, read_metrics
 from vcap_jax.report.world_facts import count_captions
 from vcap_jax.studies.arms import ACCOMPANY, MODALITIES
 from vcap_jax.studies.case_study import case_text
-from vcap_jax.studies.results import CaseText, Known, SeedResult, TaskResult, identity
-from vcap_jax.studies.run_files import Worlds, heldout_captions, heldout_folder
-from vcap_jax.studies.schedule import code_used, seconds_taken, workers_used
+from vcap_jax.studies.results import (
+    CaseText,
+    Known,
+    SeedResult,
+    TaskResult,
+    Worlds,
+    heldout_captions,
+    heldout_folder,
+    identity,
+)
+from vcap_jax.studies.schedule import Spent, spent
 from vcap_jax.studies.tasks import Plan, Task
-from vcap_jax.studies.witnesses import Meetings, meet
+from vcap_jax.studies.witnesses import meet
 from vcap_jax.world.scenes import Modality
 
 _MET = ("base", "e1", "e2")
@@ -35,22 +43,17 @@ def collect(plan: Plan, out: Path, known: Known = MappingProxyType({})) -> Known
     a complete run whose files are gone."""
     worlds = {task.world: Worlds(out / "worlds" / task.world / "data") for task in plan.tasks.values()}
     found: dict[str, TaskResult] = {}
-    seconds, workers, code = seconds_taken(out), workers_used(out), code_used(out)
+    taken, now = spent(out), f"Python {platform.python_version()}, JAX {jax.__version__}"
     for task in plan.tasks.values():
         name = identity(task)
         if task.complete(out):
-            here = worlds[task.world]
+            here, own = worlds[task.world], taken.get(task.key, Spent())
             found[name] = TaskResult(
                 rows=_rows(task, out, here),
                 machine=f"{_processor()}, {len(os.sched_getaffinity(0))} cores",
-                software=", ".join(
-                    [
-                        *([code[task.key]] if task.key in code else []),
-                        f"Python {platform.python_version()}, JAX {jax.__version__}",
-                    ]
-                ),
-                workers=workers.get(task.key, 1),
-                seconds=seconds.get(task.key),
+                software=now if own.code is None else f"{own.code}, {now}",
+                workers=own.workers,
+                seconds=own.seconds,
                 case=_case(plan, task, out, here),
             )
         elif name in known:
@@ -83,11 +86,41 @@ def in_common(
 
 
 def _rows(task: Task, out: Path, worlds: Worlds) -> dict[str, SeedResult]:
-    rows = {task.arm: _result(task, out, worlds)}
+    run = task.run(out)
+    heldout = heldout_folder(run)
+    curve = [
+        (step["facts/coverage"], step["facts/hallucination"])
+        for step in read_metrics(run / "metrics.jsonl")
+        if "facts/coverage" in step
+    ]
+    learned_from = _reference_size(run, worlds) if task.kind != "distill" else None
+    trained = heldout_captions(heldout / "trained.jsonl")
+    rows = {task.arm: _measured(task.arm, run, trained, worlds, curve, learned_from)}
     for row, (arm, _) in ACCOMPANY.items():
         if arm == task.arm:
-            rows[row] = _beside(row, task, out, worlds)
+            captions = heldout_captions(heldout / "start.jsonl") if row == "base" else _references(run)
+            rows[row] = _measured(row, run, captions, worlds)
     return rows
+
+
+def _measured(
+    row: str,
+    run: Path,
+    captions: Mapping[str, Sequence[str]],
+    worlds: Worlds,
+    curve: Sequence[tuple[Scalar, Scalar]] = (),
+    reference_size: float | None = None,
+) -> SeedResult:
+    return SeedResult(
+        counts=count_captions(worlds["heldout"], captions),
+        curve=np.array(curve, np.float64).reshape(-1, 2),
+        reference_size=reference_size,
+        meetings=meet(worlds["heldout"], captions, _references(run)) if row in _MET else None,
+    )
+
+
+def _references(run: Path) -> Mapping[str, Sequence[str]]:
+    return ReferencePool.read(heldout_folder(run) / "references.jsonl").texts()
 
 
 def _case(plan: Plan, task: Task, out: Path, worlds: Worlds) -> CaseText | None:
@@ -95,37 +128,6 @@ def _case(plan: Plan, task: Task, out: Path, worlds: Worlds) -> CaseText | None:
     if task.arm != "e2" or e1 is None or not e1.complete(out):
         return None
     return case_text(e1.run(out), task.run(out), worlds["heldout"])
-
-
-def _result(task: Task, out: Path, worlds: Worlds) -> SeedResult:
-    run = task.run(out)
-    rows = read_metrics(run / "metrics.jsonl")
-    curve = [(row["facts/coverage"], row["facts/hallucination"]) for row in rows if "facts/coverage" in row]
-    captions = heldout_captions(heldout_folder(run) / "trained.jsonl")
-    return SeedResult(
-        counts=count_captions(worlds["heldout"], captions),
-        meetings=_meetings(run, captions, worlds) if task.arm in _MET else None,
-        curve=np.array(curve, np.float64).reshape(-1, 2),
-        reference_size=_reference_size(run, worlds) if task.kind != "distill" else None,
-    )
-
-
-def _beside(row: str, task: Task, out: Path, worlds: Worlds) -> SeedResult:
-    heldout = heldout_folder(task.run(out))
-    if row == "base":
-        captions: Mapping[str, Sequence[str]] = heldout_captions(heldout / "start.jsonl")
-    else:
-        captions = ReferencePool.read(heldout / "references.jsonl").texts()
-    return SeedResult(
-        counts=count_captions(worlds["heldout"], captions),
-        curve=np.zeros((0, 2)),
-        meetings=_meetings(task.run(out), captions, worlds) if row in _MET else None,
-    )
-
-
-def _meetings(run: Path, captions: Mapping[str, Sequence[str]], worlds: Worlds) -> Meetings:
-    references = ReferencePool.read(heldout_folder(run) / "references.jsonl").texts()
-    return meet(worlds["heldout"], captions, references)
 
 
 def _reference_size(run: Path, worlds: Worlds) -> float | None:

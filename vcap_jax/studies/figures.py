@@ -24,12 +24,7 @@ _COLOURS = ("#2b6cb0", "#dd8a26", "#2f8f6b", "#c2413b", "#7a5195", "#8a8f98")
 def _style() -> AbstractContextManager[None]:
     """What all figures have in common, inside."""
     return mpl.rc_context(
-        {
-            "svg.fonttype": "none",
-            "svg.hashsalt": "vcap",
-            "font.family": "sans-serif",
-            "font.size": 9,
-        }
+        {"svg.fonttype": "none", "svg.hashsalt": "vcap", "font.family": "sans-serif", "font.size": 9}
     )
 
 

@@ -76,13 +76,12 @@ def row_level(seeds: Mapping[int, SeedResult], measure: Measure) -> Interval:
 def _test(test: Test, modality: Modality, results: Results) -> Tested:
     rows = results.get(modality, {})
     missing = [name for name in (test.first, test.second) if name != FORMULA and not rows.get(name)]
-    if missing:
-        reason = f"no run of {', '.join(dict.fromkeys(missing))} is complete"
-        return Tested(test=test, outcome=Outcome(verdict=Verdict.CANNOT_TELL, reason=reason))
-    numbers = _numbers(test, rows)
+    numbers = None if missing else _numbers(test, rows)
     if numbers is None:
         reason = f"the runs are too short for {test.quantity}"
-        return Tested(test=test, outcome=Outcome(verdict=Verdict.CANNOT_TELL, reason=reason))
+        if missing:
+            reason = f"no run of {', '.join(dict.fromkeys(missing))} is complete"
+        return Tested(test=test, outcome=Outcome(Verdict.CANNOT_TELL, reason))
     first, second, gap = numbers
     best = _BEST.get(test.quantity)
     outcome = judge(test.kind, gap, first, second, margin=test.margin, best=best)

@@ -1,4 +1,5 @@
-"""What is left of a finished run once its folder is gone: a line of JSON, from which every report can be made again.
+"""What a finished run leaves, and what is left of it once its folder is gone: a line of JSON, from which every report
+can be made again.
 
 Studies of several machines, or of several days, are joined by their lines. A line is known by the run's folder, which
 is named by a digest of the configuration, by the starting policy and by the world's rules: results of others do not
@@ -7,29 +8,43 @@ mix. The code that made it is told in ``software``.
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import json
+import subprocess
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 
+from vcap_jax import __version__
 from vcap_jax.data.jsonl import read_objects
+from vcap_jax.evals.config import HELDOUT
+from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.report.summary import FactCounts
+from vcap_jax.studies.arms import MODALITIES
 from vcap_jax.studies.tasks import Plan, Task
-from vcap_jax.studies.versions import policy_digest, world_digest
 from vcap_jax.studies.witnesses import Meetings
 from vcap_jax.system.errors import VCapError
 from vcap_jax.system.files import replace_file
 from vcap_jax.system.json_records import array_of, as_record, record_values
-from vcap_jax.system.json_values import JsonError, as_text
+from vcap_jax.system.json_values import JsonError, as_list, as_text
+from vcap_jax.world.backbone import BACKBONE_FOLDER
+from vcap_jax.world.captions import full_caption, weak_caption
+from vcap_jax.world.dataset import read_scenes, sample_scene
+from vcap_jax.world.facts import count_facts
+from vcap_jax.world.scenes import Scene
 
 EARLY_STEPS = 10
 """Speed is the mean coverage of the training captions over the first so many steps."""
 LEVEL = 0.3
 """And the number of steps until the coverage, averaged over ``WINDOW`` steps, reaches this level."""
 WINDOW = 3
+
+_SCENES = 16
+"""Of each modality, that the world is known by."""
 
 Curve = Annotated[np.ndarray, array_of(np.float64, columns=2)]
 
@@ -131,3 +146,75 @@ def read_results(paths: Iterable[Path]) -> tuple[dict[str, TaskResult], int]:
 def known_keys(plan: Plan, known: Known) -> frozenset[str]:
     """Keys of the plan's tasks that need not be run for their results."""
     return frozenset(key for key, task in plan.tasks.items() if identity(task) in known)
+
+
+def heldout_folder(run: Path) -> Path:
+    """Where a run keeps the captions of its held-out scenes."""
+    return RunFolder(run).evaluation(HELDOUT)
+
+
+def heldout_captions(path: Path) -> dict[str, list[str]]:
+    """Captions by scene, as ``vcap_jax.run.evaluation`` writes them.
+
+    Raises ResultsError for a scene that could not be captioned: rows of fewer scenes than others have do not compare.
+    """
+    found: dict[str, list[str]] = {}
+    for number, row in read_objects(path, "file of captions"):
+        identity, failure = as_text(row.get("id"), f"{path}:{number}: id"), row.get("failure")
+        if failure is not None:
+            raise ResultsError(
+                f"{path}:{number}: {identity} was not captioned ({failure}): remove {path.stem}.* beside that file and "
+                "the run's summary.json, and go on with the study, which captions these scenes anew"
+            )
+        captions = as_list(row.get("captions"), f"{path}:{number}: captions")
+        found[identity] = [as_text(one, f"{path}:{number}: caption") for one in captions]
+    return found
+
+
+class Worlds:
+    """Scenes of a modality by split, read once. data: their folder."""
+
+    def __init__(self, data: Path) -> None:
+        self._data = data
+        self._scenes: dict[str, Mapping[str, Scene]] = {}
+
+    def __getitem__(self, split: str) -> Mapping[str, Scene]:
+        if split not in self._scenes:
+            self._scenes[split] = read_scenes(self._data / split)
+        return self._scenes[split]
+
+
+@functools.cache
+def policy_digest() -> str:
+    """Of the starting policy that comes with the package."""
+    weights = (BACKBONE_FOLDER / "model.safetensors").read_bytes()
+    return hashlib.blake2b(weights, digest_size=8).hexdigest()
+
+
+@functools.cache
+def world_digest() -> str:
+    """Of the world's rules: which scenes there are, how captions are worded and how their facts are counted. How scenes
+    are drawn is not in it."""
+    told: list[object] = []
+    for modality in MODALITIES:
+        for index in range(_SCENES):
+            scene = sample_scene(modality, 0, index, "heldout")
+            rng = np.random.default_rng(index)
+            captions = [full_caption(scene, rng), weak_caption(scene, rng)]
+            counted = [asdict(count_facts(scene, caption)) for caption in captions]
+            told.append([repr(scene), captions, counted])
+    return hashlib.blake2b(json.dumps(told).encode(), digest_size=8).hexdigest()
+
+
+@functools.cache
+def code_version() -> str:
+    """Of this package, in a clone with the commit, and a "+" where its files differ from that."""
+    root, told = Path(__file__).resolve().parents[2], f"VCap-JAX {__version__}"
+    if not (root / ".git").exists():
+        return told
+    describe = ["git", "-C", str(root), "describe", "--always", "--abbrev=7", "--exclude=*", "--dirty=+"]
+    try:
+        done = subprocess.run(describe, capture_output=True, text=True, check=False)
+    except FileNotFoundError:  # no git
+        return told
+    return told if done.returncode else f"{told} at {done.stdout.strip()}"

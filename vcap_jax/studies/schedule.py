@@ -18,8 +18,8 @@ from pathlib import Path
 
 from vcap_jax.report.progress import duration
 from vcap_jax.studies.perform import write_task
+from vcap_jax.studies.results import code_version
 from vcap_jax.studies.tasks import Plan, Task
-from vcap_jax.studies.versions import code_version
 from vcap_jax.system.child_python import child_environment
 from vcap_jax.system.errors import VCapError
 from vcap_jax.system.file_locks import alone
@@ -149,26 +149,32 @@ def outstanding(plan: Plan, out: Path, known: Container[str] = ()) -> list[Task]
     return [task for key, task in plan.tasks.items() if key in needed]
 
 
-def seconds_taken(out: Path) -> dict[str, float]:
-    """Seconds of every task so far by key, all its starts together, those included that did not complete it."""
-    taken: dict[str, float] = {}
+@dataclass(frozen=True, kw_only=True)
+class Spent:
+    """What a task took so far, all its starts together. seconds: those of starts that did not complete it included.
+    workers: tasks at a time. code: which did it, several where several started it. complete: whether a start was."""
+
+    seconds: float | None = None
+    workers: int = 1
+    code: str | None = None
+    complete: bool = False
+
+
+def spent(out: Path) -> dict[str, Spent]:
+    """By the key of every task that was started."""
+    by_task: dict[str, list[_Start]] = {}
     for start in _starts(out):
-        taken[start.key] = taken.get(start.key, 0.0) + start.seconds
-    return taken
-
-
-def workers_used(out: Path) -> dict[str, int]:
-    """How many tasks ran at a time, for every task so far by key."""
-    return {start.key: start.workers for start in _starts(out)}
-
-
-def code_used(out: Path) -> dict[str, str]:
-    """By which code every task so far was done, by key; several where it was started by several."""
-    used: dict[str, dict[str, None]] = {}
-    for start in _starts(out):
-        if start.code is not None:
-            used.setdefault(start.key, {})[start.code] = None
-    return {key: " and ".join(codes) for key, codes in used.items()}
+        by_task.setdefault(start.key, []).append(start)
+    return {
+        key: Spent(
+            seconds=sum(start.seconds for start in starts),
+            workers=starts[-1].workers,
+            code=" and ".join(dict.fromkeys(start.code for start in starts if start.code is not None))
+            or None,
+            complete=any(start.complete for start in starts),
+        )
+        for key, starts in by_task.items()
+    }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -230,13 +236,11 @@ def seconds_left(tasks: list[Task], out: Path) -> float:
     """By what the same arm took with other seeds, else its modality so far."""
     by_arm: dict[str, list[float]] = {}
     by_modality: dict[str, list[float]] = {}
-    complete = {start.key for start in _starts(out) if start.complete}
-    for key, seconds in seconds_taken(out).items():
-        if key not in complete:
-            continue
-        modality, arm, _ = key.split("/")
-        by_arm.setdefault(f"{modality}/{arm}", []).append(seconds)
-        by_modality.setdefault(modality, []).append(seconds)
+    for key, taken in spent(out).items():
+        if taken.complete and taken.seconds is not None:
+            modality, arm, _ = key.split("/")
+            by_arm.setdefault(f"{modality}/{arm}", []).append(taken.seconds)
+            by_modality.setdefault(modality, []).append(taken.seconds)
     left = 0.0
     for task in tasks:
         known = by_arm.get(f"{task.modality}/{task.arm}") or by_modality.get(task.modality)

@@ -39,7 +39,7 @@ class Verdict(StrEnum):
     CANNOT_TELL = "cannot tell"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Outcome:
     """A verdict with its reason in words."""
 
@@ -63,36 +63,34 @@ def judge(
     if not margin > 0:
         raise ValueError(f"margin is {margin}: give a smallest difference that matters, above 0")
     if difference.seeds < LEAST_SEEDS or math.isnan(difference.low):
-        return _tell(f"{difference.seeds} seeds are done, {LEAST_SEEDS} are needed")
+        return Outcome(Verdict.CANNOT_TELL, f"{difference.seeds} seeds are done, {LEAST_SEEDS} are needed")
     low, high = difference.low, difference.high
     if kind == "same":
         if -margin <= low and high <= margin:
             reason = "the interval lies within the margin"
             if best is not None and all(abs(best - arm.value) <= POINT for arm in (first, second)):
                 reason += "; both are at the best possible value, where what differs elsewhere does not show"
-            return Outcome(verdict=Verdict.HOLDS, reason=reason)
+            return Outcome(Verdict.HOLDS, reason)
         if low > margin or high < -margin:
-            return Outcome(verdict=Verdict.DOES_NOT, reason="the interval lies outside the margin")
-        return _tell("the interval crosses the margin")
+            return Outcome(Verdict.DOES_NOT, "the interval lies outside the margin")
+        return Outcome(Verdict.CANNOT_TELL, "the interval crosses the margin")
     if kind == "less":
         low, high = -high, -low
     if low > 0:
         if kind == "apart" and not first.low > second.high:
-            return _tell("the difference is above 0, but the intervals of the two overlap")
+            return Outcome(
+                Verdict.CANNOT_TELL, "the difference is above 0, but the intervals of the two overlap"
+            )
         reason = "the interval of the difference excludes 0"
         if high < margin:
             reason += ", and a difference that matters as well"
-        return Outcome(verdict=Verdict.HOLDS, reason=reason)
+        return Outcome(Verdict.HOLDS, reason)
     if best is not None and all(abs(best - arm.value) <= margin for arm in (first, second)):
-        return _tell("both are at the best possible value: no room to differ in")
+        return Outcome(Verdict.CANNOT_TELL, "both are at the best possible value: no room to differ in")
     if high < margin:
-        return Outcome(
-            verdict=Verdict.DOES_NOT,
-            reason="the difference goes the other way"
-            if high < 0
-            else "a difference that matters is excluded",
-        )
-    return _tell("the interval of the difference contains 0")
+        other_way = "the difference goes the other way"
+        return Outcome(Verdict.DOES_NOT, other_way if high < 0 else "a difference that matters is excluded")
+    return Outcome(Verdict.CANNOT_TELL, "the interval of the difference contains 0")
 
 
 def seeds_to_tell(
@@ -122,7 +120,3 @@ def together(outcomes: Sequence[Outcome]) -> Verdict:
     if Verdict.DOES_NOT in verdicts:
         return Verdict.DOES_NOT
     return Verdict.HOLDS if verdicts == {Verdict.HOLDS} else Verdict.CANNOT_TELL
-
-
-def _tell(reason: str) -> Outcome:
-    return Outcome(verdict=Verdict.CANNOT_TELL, reason=reason)

@@ -61,6 +61,9 @@ class Meetings:
         )
 
 
+_COLUMNS = ("scene", "facts", "reference", "correct", "errors", "errors_at_facts", "covered", "clear")
+
+
 def meet(
     scenes: Mapping[str, Scene],
     captions: Mapping[str, Sequence[str]],
@@ -84,27 +87,7 @@ def meet(
             for claims in told:
                 right = {question_of(slot) for slot, value in claims if facts.get(slot) == value}
                 wrong = [question_of(slot) for slot, value in claims if facts.get(slot) != value]
-                rows.append(
-                    (
-                        place,
-                        len(facts),
-                        len(witness),
-                        len(right),
-                        len(wrong),
-                        len(asked & set(wrong)),
-                        witness <= right,
-                        not witness & set(wrong),
-                    )
-                )
-    columns = np.array(rows, np.int64).reshape(-1, 8).T
-    return Meetings(
-        scenes=len(captions),
-        scene=columns[0],
-        facts=columns[1],
-        reference=columns[2],
-        correct=columns[3],
-        errors=columns[4],
-        errors_at_facts=columns[5],
-        covered=columns[6],
-        clear=columns[7],
-    )
+                numbers = (len(facts), len(witness), len(right), len(wrong), len(asked & set(wrong)))
+                rows.append((place, *numbers, witness <= right, not witness & set(wrong)))
+    columns = np.array(rows, np.int64).reshape(-1, len(_COLUMNS)).T
+    return Meetings(scenes=len(captions), **dict(zip(_COLUMNS, columns, strict=True)))

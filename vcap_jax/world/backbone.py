@@ -7,12 +7,15 @@ token of it covers 32 x 32 pixels: 16 of them are a picture, 54 a clip.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from vcap_jax.models.qwen3_vl.processing.settings import ImageSettings, VideoSettings
 from vcap_jax.system.json_values import JsonDict
 from vcap_jax.world.scenes import IMAGE_EDGE, VIDEO_EDGE
 from vcap_jax.world.vocabulary import VIDEO_FPS, VIDEO_FRAMES
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 BACKBONE_FOLDER = Path(__file__).resolve().parent / "backbone"
 """The trained backbone in Hugging Face format."""
@@ -29,15 +32,7 @@ VIDEO_SETTINGS = VideoSettings(
 """The frames of a clip as they are; ``max_pixels`` is the whole video's."""
 
 
-class Tokenizer(Protocol):
-    """What is asked of a Hugging Face tokenizer here."""
-
-    def __len__(self) -> int: ...
-
-    def convert_tokens_to_ids(self, tokens: str) -> int: ...
-
-
-def backbone_config(tokenizer: Tokenizer) -> JsonDict:
+def backbone_config(tokenizer: PreTrainedTokenizerBase) -> JsonDict:
     """config.json of the tiny Qwen3-VL for a tokenizer made by ``vcap_jax.world.tokenizer``."""
 
     def token(name: str) -> int:

@@ -1,21 +1,48 @@
 """Full and weak captions of scenes, for tests, probes and benchmarks: no policy is taught to write either.
 
 A weak caption leaves objects and attributes out at random and gets some of the rest wrong. What the starting policy
-learns to write is another thing, a habit (``habits``).
+learns to write is another thing, a habit (``habits``). Beside them stand facts that can be said, whether or not a scene
+could have them together: a grammar has to put any of these into words, and a tokenizer must know them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 
 from vcap_jax.world.facts import scene_facts
 from vcap_jax.world.image_grammar import describe_image
-from vcap_jax.world.scenes import Scene, VideoScene, pick
-from vcap_jax.world.things import VIDEO_ATTRIBUTES
+from vcap_jax.world.scenes import Scene, VideoScene, pick, places_of
 from vcap_jax.world.video_grammar import describe_video
-from vcap_jax.world.vocabulary import IMAGE_PLACES, VALUES, VIDEO_PLACES, Facts, Slot
+from vcap_jax.world.vocabulary import (
+    BACKGROUND,
+    CUTS,
+    HAPPENINGS,
+    IMAGE_ATTRIBUTES,
+    IMAGE_PLACES,
+    LIGHT,
+    NEIGHBOURS,
+    OBJECTS,
+    SHAPES,
+    SHOTS,
+    VALUES,
+    VIDEO_ATTRIBUTES,
+    VIDEO_PLACES,
+    Facts,
+    Slot,
+)
+
+IMAGE_SLOTS: tuple[Slot, ...] = (
+    *((place, kind) for place in IMAGE_PLACES for kind in IMAGE_ATTRIBUTES),
+    *((*pair, kind) for kind, pairs, *_ in NEIGHBOURS for pair in pairs),
+    *((one, other, "overlap") for one in IMAGE_PLACES for other in IMAGE_PLACES if one != other),
+    OBJECTS,
+    *(("scene", shape, "count") for shape in SHAPES),
+    LIGHT,
+    BACKGROUND,
+)
+"""All slots of images."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,12 +60,6 @@ class WeakSettings:
     omit_fact: float = 0.24
     wrong_fact: float = 0.1
     invent_object: float = 0.25
-
-    def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if not 0 <= value <= 1:
-                raise ValueError(f"{field.name} is a probability, got {value}: choose one from 0 to 1")
 
 
 def wrong_value(slot: Slot, value: str, rng: np.random.Generator) -> str:
@@ -102,14 +123,31 @@ def _objects_of(slot: Slot) -> set[Slot]:
 
 def _invented(scene: Scene, rng: np.random.Generator) -> Facts:
     """Shape, colour and size of an object where there is none, if there is such a place."""
+    filled: set[Slot]
     if isinstance(scene, VideoScene):
-        filled: set[Slot] = {(k, thing.place) for k, shot in enumerate(scene.shots) for thing in shot.objects}
-        owners: list[Slot] = [(k, place) for k in range(len(scene.shots)) for place in VIDEO_PLACES]
+        filled = {(index, thing.place) for index, shot in enumerate(scene.shots) for thing in shot.objects}
     else:
         filled = {(thing.place,) for thing in scene.objects}
-        owners = [(place,) for place in IMAGE_PLACES]
-    empty = [owner for owner in owners if owner not in filled]
+    empty = [owner for owner in places_of(scene) if owner not in filled]
     if not empty:
         return {}
     owner = pick(rng, empty)
     return {(*owner, kind): pick(rng, VALUES[kind]) for kind in VIDEO_ATTRIBUTES}
+
+
+def video_slots(shots: int) -> tuple[Slot, ...]:
+    """All slots of videos of so many shots."""
+    kinds = (*VIDEO_ATTRIBUTES, "motion", *HAPPENINGS)
+    inside = [(place, kind) for place in VIDEO_PLACES for kind in kinds]
+    inside += [("scene", kind) for kind in ("first", "camera", "background")]
+    return (*((shot, *slot) for shot in range(shots) for slot in inside), SHOTS, *CUTS)
+
+
+def sayable_facts(slots: tuple[Slot, ...], share: float, rng: np.random.Generator) -> Facts:
+    """A random value in each slot of a random choice of ``slots``: ``share`` of them on average."""
+    chosen = rng.random(len(slots)) < share
+    facts: Facts = {}
+    for slot, taken in zip(slots, chosen.tolist(), strict=True):
+        if taken:
+            facts[slot] = pick(rng, VALUES[str(slot[-1])])
+    return facts

@@ -1,4 +1,4 @@
-"""Writes scenes as files: what a user's own data look like.
+"""Scenes of either modality by number, their pixels, and scenes as files: what a user's own data look like.
 
 A folder gets the pictures (PNG) or clips (MP4) and ``manifest.jsonl``; nothing in them tells the facts.
 Beside the manifest lies ``scenes.jsonl``, which only the counting of facts reads.
@@ -17,9 +17,11 @@ from PIL import Image
 from vcap_jax.data.jsonl import read_objects
 from vcap_jax.system.errors import VCapError
 from vcap_jax.system.json_values import as_object, as_text
-from vcap_jax.world.rendering import render
-from vcap_jax.world.sampling import sample_scene
-from vcap_jax.world.scenes import Modality, Scene, scene_from_json, scene_to_json
+from vcap_jax.world.image_rendering import render_image
+from vcap_jax.world.image_scenes import sample_image_scene
+from vcap_jax.world.scenes import ImageScene, Modality, Scene, scene_from_json, scene_to_json
+from vcap_jax.world.video_rendering import render_video
+from vcap_jax.world.video_scenes import sample_video_scene
 from vcap_jax.world.vocabulary import VIDEO_FPS
 
 MANIFEST = "manifest.jsonl"
@@ -29,6 +31,16 @@ _CRF = "4"
 _X264 = "cpu-independent=1"
 """x264's vector code for macroblock trees gives now and then another result for the same frames, one clip in a few
 thousand and more on a busy machine; its portable code gives one result, on any processor."""
+
+
+def sample_scene(modality: Modality, seed: int, index: int, split: str = "train") -> Scene:
+    """The scene number ``index`` of a split: the same for the same arguments, on any machine."""
+    return (sample_image_scene if modality == "image" else sample_video_scene)(seed, index, split)
+
+
+def render(scene: Scene) -> np.ndarray:
+    """The picture of a scene, uint8 [128, 128, 3], or its clip, uint8 [12, 96, 96, 3]."""
+    return render_image(scene) if isinstance(scene, ImageScene) else render_video(scene)
 
 
 class ScenesError(VCapError, ValueError):
@@ -57,19 +69,11 @@ def write_mp4(path: Path, frames: np.ndarray) -> None:
 def write_dataset(
     folder: str | Path, modality: Modality, split: str, count: int, seed: int, *, prompt: str | None = None
 ) -> Path:
-    """Renders the first ``count`` scenes of a split.
+    """Renders the first ``count`` scenes of a split; the path of the manifest, with rows ``{"id", "image" | "video":
+    path, "prompt"?}``, paths relative to it.
 
-    Args:
-        folder: made if missing; files of the same names are overwritten.
-        modality: "image" or "video".
-        split: any name; scenes of different splits are independent.
-        count: number of scenes.
-        seed: seed of the scenes.
-        prompt: written into every row where given; without it, rows have no "prompt".
-
-    Returns:
-        The path of the manifest, with rows ``{"id", "image" | "video": path, "prompt"?}``, paths relative to
-        it.
+    folder: made if missing; files of the same names are overwritten. split: any name; scenes of different splits are
+    independent. seed: of the scenes. prompt: written into every row where given; without it, rows have none.
     """
     folder = Path(folder)
     suffix = "png" if modality == "image" else "mp4"

@@ -55,8 +55,8 @@ _LOOPS: Mapping[str, tuple[tuple[float, float], ...]] = {"8": ((-2.55, 2.55), (2
 """Closed round strokes: how far below the glyph's centre, and radius."""
 
 
-def _circle(radius: float, count: int = 48) -> np.ndarray:
-    angles = np.arange(count) * (2 * math.pi / count)
+def _circle(radius: float) -> np.ndarray:
+    angles = np.arange(48) * (2 * math.pi / 48)
     return radius * np.stack([np.cos(angles), np.sin(angles)], axis=-1)
 
 
@@ -80,10 +80,7 @@ def shape_outline(shape: str) -> tuple[np.ndarray, np.ndarray]:
     """Outer polygon and hole of a shape, each [n, 2], n = 0 where there is no hole.
 
     The box around it is centred at the origin, its longer edge is 1 (0.92 for a square, which looks larger than
-    others of its width), and it points up.
-
-    Raises:
-        ValueError: ``shape`` is none of ``vocabulary.SHAPES``.
+    others of its width), and it points up. Raises ValueError for none of ``vocabulary.SHAPES``.
     """
     hole = np.zeros((0, 2))
     match shape:
@@ -128,15 +125,9 @@ def shape_patch(
 ) -> tuple[int, int, np.ndarray]:
     """Top row, left column and coverage float32 [k, k] of a window that holds the whole shape.
 
-    Args:
-        shape: one of ``vocabulary.SHAPES``.
-        centre: of the box around the shape.
-        extent: edge of that box before it is turned.
-        tilt: radians clockwise, besides the direction.
-        direction: where a directed shape points; None is up.
-
-    Raises:
-        ValueError: an unknown shape, or a direction of a shape that has none.
+    centre: of the box around the shape. extent: edge of that box before it is turned. tilt: radians clockwise, besides
+    the direction. direction: where a directed shape points; None is up.
+    Raises ValueError for an unknown shape, and for a direction of a shape that has none.
     """
     if direction is not None and shape not in DIRECTED:
         raise ValueError(f"a {shape} has no direction; shapes that have one: {', '.join(DIRECTED)}")
@@ -187,10 +178,8 @@ def disc_mask(centre: tuple[float, float], diameter: float, edge: int) -> np.nda
 def pattern_mask(pattern: str, centre: tuple[float, float], tilt: float, edge: int) -> np.ndarray:
     """Where a pattern shows its second tone: stripes along one diagonal, dots, or checks like a chessboard's.
 
-    Patterns are anchored at the object's centre and tilted with it, but do not turn with its direction.
-
-    Raises:
-        ValueError: ``pattern`` is none of ``vocabulary.PATTERNS``.
+    Patterns are anchored at the object's centre and tilted with it, but do not turn with its direction. Raises
+    ValueError for none of ``vocabulary.PATTERNS``.
     """
     x, y = _offsets(centre, edge)
     cos, sin = math.cos(tilt), math.sin(tilt)
@@ -211,11 +200,8 @@ def pattern_mask(pattern: str, centre: tuple[float, float], tilt: float, edge: i
 
 
 def glyph_mask(mark: str, centre: tuple[float, float], edge: int) -> np.ndarray:
-    """Coverage by a digit or letter, always upright, whose box is ``GLYPH`` about the centre.
-
-    Raises:
-        ValueError: ``mark`` is none of ``vocabulary.MARKS``.
-    """
+    """Coverage by a digit or letter, always upright, whose box is ``GLYPH`` about the centre. Raises ValueError for
+    none of ``vocabulary.MARKS``."""
     if mark not in MARKS:
         raise ValueError(f"unknown mark {mark!r}; known: {', '.join(MARKS)}")
     x, y = _offsets(centre, edge)

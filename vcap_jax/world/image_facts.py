@@ -12,14 +12,12 @@ from vcap_jax.world.drawing import GLYPH, RING_HOLE, glyph_centre, shape_patch
 from vcap_jax.world.scenes import IMAGE_EDGE, ImageObject, ImageScene
 from vcap_jax.world.vocabulary import (
     BACKGROUND,
-    COLUMN_NEIGHBOURS,
-    LEVELS,
+    IMAGE_ATTRIBUTES,
     LIGHT,
+    NEIGHBOURS,
     NUMBERS,
     OBJECTS,
-    ROW_NEIGHBOURS,
     SHAPES,
-    SIDES,
     Facts,
     Slot,
 )
@@ -34,6 +32,8 @@ COVERS = 0.06
 """One that hides at least this share does; in between nothing is decided."""
 SHAPE_HIDDEN = 0.35
 """From this hidden share on an object's shape cannot be told, nor what follows from it."""
+SHAPE_KINDS = ("shape", "direction", "size", "mark", "inside")
+"""What that is."""
 ALL_HIDDEN = 0.8
 """From this hidden share on nothing of an object can be told, not even whether it is there."""
 DETAIL_HIDDEN = 0.12
@@ -111,7 +111,7 @@ def facts_and_undecided(scene: ImageScene) -> tuple[Facts, frozenset[Slot]]:
     undecided = _hidden_slots(scene, seen)
     facts: Facts = {}
     for item in scene.objects:
-        for kind in ("shape", "colour", "size", "pattern", "direction", "mark", "inside"):
+        for kind in IMAGE_ATTRIBUTES:
             value = getattr(item, kind)
             if value is not None:
                 facts[item.place, kind] = value
@@ -140,10 +140,7 @@ def counts(shapes: list[str]) -> Facts:
 def _relations(centres: dict[str, tuple[float, float]], undecided: set[Slot]) -> Facts:
     """Levels and sides of neighbours by their centres; what is too close to call is added to ``undecided``."""
     facts: Facts = {}
-    for pairs, kind, axis, (more, less) in (
-        (ROW_NEIGHBOURS, "level", 1, LEVELS),
-        (COLUMN_NEIGHBOURS, "side", 0, SIDES),
-    ):
+    for kind, pairs, axis, (more, less) in NEIGHBOURS:
         for one, other in pairs:
             if one in centres and other in centres:
                 difference = centres[other][axis] - centres[one][axis]
@@ -162,12 +159,9 @@ def _hidden_slots(scene: ImageScene, seen: Layers) -> set[Slot]:
         if share == 0 and item.shape != "ring":
             continue
         if share >= SHAPE_HIDDEN:
-            undecided |= {(item.place, kind) for kind in ("shape", "direction", "size", "mark", "inside")}
+            undecided |= {(item.place, kind) for kind in SHAPE_KINDS}
             undecided |= {
-                (*pair, kind)
-                for pairs, kind in ((ROW_NEIGHBOURS, "level"), (COLUMN_NEIGHBOURS, "side"))
-                for pair in pairs
-                if item.place in pair
+                (*pair, kind) for kind, pairs, *_ in NEIGHBOURS for pair in pairs if item.place in pair
             }
             undecided |= {("scene", shape, "count") for shape in SHAPES}
         if share >= ALL_HIDDEN:

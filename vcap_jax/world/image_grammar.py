@@ -11,38 +11,41 @@ said:
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from vcap_jax.world.sentences import (
     NUMBER,
     REFERENCES,
-    Form,
+    Reader,
     Sentence,
     Wording,
     alternatives,
     capitalised,
     distinct,
     draw_wording,
-    form,
+    forms_of,
     number_of,
     read_sentences,
     reference_pattern,
+    say_thing,
+    thing_claims,
 )
-from vcap_jax.world.things import IMAGE_ATTRIBUTES, read_thing, say_thing
 from vcap_jax.world.vocabulary import (
     BACKGROUND,
     BACKGROUNDS,
-    COLUMN_NEIGHBOURS,
+    IMAGE_ATTRIBUTES,
     IMAGE_PLACES,
     LEVELS,
     LIGHT,
     LIGHTS,
+    NEIGHBOURS,
     OBJECTS,
-    ROW_NEIGHBOURS,
     SHAPES,
+    SIDES,
     Claim,
     Slot,
 )
@@ -50,31 +53,30 @@ from vcap_jax.world.vocabulary import (
 IMAGE_PROMPT = "Describe the image."
 """What the tiny policy is asked about an image."""
 
-_OBJECT_FORMS = (
+OBJECT_FORMS = (
     "at the {place} is {thing}.",
     "the {place} shows {thing}.",
     "at the {place} there is {thing}.",
 )
 """What is written. The place comes first: whoever writes word by word then knows where to look for the rest."""
-_UNDERSTOOD_OBJECT_FORMS = ("{thing} is at the {place}.", "there is {thing} at the {place}.")
+UNDERSTOOD_OBJECT_FORMS = ("{thing} is at the {place}.", "there is {thing} at the {place}.")
 _RELATION_FORMS = ("{a} is {value} than {b}.", "{a} lies {value} than {b}.")
 _OVERLAP_FORMS = ("{a} covers part of {b}.", "{a} partly hides {b}.")
 _UNDERSTOOD_OVERLAP_FORMS = ("{b} is partly covered by {a}.", "{b} is partly hidden by {a}.")
 _OBJECTS_FORMS = ("there are {number} objects.", "{number} objects are shown.")
 _COUNT_FORMS = ("{number} of them are {shapes}.", "there are {number} {shapes}.")
 _LIGHT_FORMS = ("the light comes from {side}.", "light falls from {side}.")
-BACKGROUND_FORMS = ("the background is {colour}.", "it has a {colour} background.")
+_BACKGROUND_FORMS = ("the background is {colour}.", "it has a {colour} background.")
 _UNDERSTOOD_BACKGROUND_FORMS = ("the scene has a {colour} background.",)
 
 PLURALS = {shape: f"{shape}es" if shape.endswith("s") else f"{shape}s" for shape in SHAPES}
 _SHAPE_OF = {plural: shape for shape, plural in PLURALS.items()}
 _SIDES_OF_LIGHT = {light: f"the {light}" if light in ("left", "right") else light for light in LIGHTS}
 _LIGHT_OF = {words: light for light, words in _SIDES_OF_LIGHT.items()}
-_OPPOSITE = {
-    "higher": "lower",
-    "lower": "higher",
-    "further left": "further right",
-    "further right": "further left",
+_OPPOSITE = {value: other for pair in (LEVELS, SIDES) for value, other in (pair, pair[::-1])}
+_PAIRS = {
+    **{kind: pairs for kind, pairs, *_ in NEIGHBOURS},
+    "overlap": tuple((a, b) for a in IMAGE_PLACES for b in IMAGE_PLACES if a != b),
 }
 BACKGROUND_WORDS = alternatives((*BACKGROUNDS, "grey"))
 """A regular expression for the name of a background."""
@@ -84,27 +86,15 @@ _BACKGROUND_FIRST = 0.25
 def say_background(value: str, wording: Wording) -> str:
     """The sentence about the background, without a capital."""
     colour = wording.of("gray", ("gray", "grey")) if value == "gray" else value
-    return wording.of("background", BACKGROUND_FORMS).format(colour=colour)
-
-
-def read_background(match: re.Match[str]) -> list[Claim]:
-    """The claim of a sentence that ``say_background`` writes."""
-    return [(BACKGROUND, match["background"].replace("grey", "gray"))]
+    return wording.of("background", _BACKGROUND_FORMS).format(colour=colour)
 
 
 def describe_image(facts: Mapping[Slot, str], rng: np.random.Generator) -> str:
-    """Says ``facts`` (true or not) in English.
+    """A caption that claims exactly ``facts``, true or not; empty if there are none.
 
-    Args:
-        facts: slot -> value, any subset of an image's slots (see ``vocabulary``).
-        rng: chooses the wording, which is kept for the whole caption, and whether the background comes first.
-
-    Returns:
-        A caption that claims exactly ``facts``; empty if there are none. Objects come in reading order, then what
-        stands between them, then numbers, light and background.
-
-    Raises:
-        ValueError: a slot that an image does not have.
+    facts: any subset of an image's slots (see ``vocabulary``). Objects come in reading order, then what stands between
+    them, then numbers, light and background. rng: chooses the wording, which is kept for the whole caption, and whether
+    the background comes first. Raises ValueError for a slot that an image does not have.
     """
     wording = draw_wording(rng)
     background_first = rng.random() < _BACKGROUND_FIRST
@@ -119,12 +109,16 @@ def say_image(facts: Mapping[Slot, str], wording: Wording, background_first: boo
         attributes = {key: left.pop((place, key)) for key in IMAGE_ATTRIBUTES if (place, key) in left}
         if attributes:
             thing = say_thing(attributes, wording)
-            sentences.append(wording.of("object", _OBJECT_FORMS).format(place=place, thing=thing))
-    for pairs, kind in ((ROW_NEIGHBOURS, "level"), (COLUMN_NEIGHBOURS, "side"), (_PAIRS, "overlap")):
+            sentences.append(wording.of("object", OBJECT_FORMS).format(place=place, thing=thing))
+    one = wording.of("one", REFERENCES)
+    for kind, pairs in _PAIRS.items():
+        told = wording.of(
+            *(("overlap", _OVERLAP_FORMS) if kind == "overlap" else ("relation", _RELATION_FORMS))
+        )
         for first, second in pairs:
             if (first, second, kind) in left:
-                value = left.pop((first, second, kind))
-                sentences.append(_say_relation(kind, first, second, value, wording))
+                a, b = one.format(place=first), one.format(place=second)
+                sentences.append(told.format(a=a, b=b, value=left.pop((first, second, kind))))
     if OBJECTS in left:
         sentences.append(wording.of("number", _OBJECTS_FORMS).format(number=left.pop(OBJECTS)))
     for shape in SHAPES:
@@ -141,19 +135,6 @@ def say_image(facts: Mapping[Slot, str], wording: Wording, background_first: boo
     if left:
         raise ValueError(f"{next(iter(left))!r} is no slot of an image: see vocabulary.py for those that are")
     return sentences
-
-
-_PAIRS = tuple((a, b) for a in IMAGE_PLACES for b in IMAGE_PLACES if a != b)
-
-
-def _say_relation(kind: str, first: str, second: str, value: str, wording: Wording) -> str:
-    told = (
-        wording.of("overlap", _OVERLAP_FORMS)
-        if kind == "overlap"
-        else wording.of("relation", _RELATION_FORMS)
-    )
-    one = wording.of("one", REFERENCES)
-    return told.format(a=one.format(place=first), b=one.format(place=second), value=value)
 
 
 @dataclass(frozen=True)
@@ -173,21 +154,14 @@ def parse_image(text: str) -> ImageCaption:
     return ImageCaption(read_sentences(text, _FORMS))
 
 
-def _object_claims(match: re.Match[str]) -> list[Claim] | None:
-    attributes = read_thing(match["thing"], IMAGE_ATTRIBUTES)
-    if attributes is None:
-        return None
-    return [((match["place"], key), attributes[key]) for key in IMAGE_ATTRIBUTES if key in attributes]
-
-
 def _relation_claims(match: re.Match[str]) -> list[Claim] | None:
     """Neighbours alone are compared; whichever is named first, the slot has them in the vocabulary's order."""
     first, second = match["a"], match["b"]
     value = match["value"].replace("farther", "further").replace("to the ", "")
-    kind, pairs = ("level", ROW_NEIGHBOURS) if value in LEVELS else ("side", COLUMN_NEIGHBOURS)
-    if (first, second) in pairs:
+    kind = "level" if value in LEVELS else "side"
+    if (first, second) in _PAIRS[kind]:
         return [((first, second, kind), value)]
-    if (second, first) in pairs:
+    if (second, first) in _PAIRS[kind]:
         return [((second, first, kind), _OPPOSITE[value])]
     return None
 
@@ -195,18 +169,6 @@ def _relation_claims(match: re.Match[str]) -> list[Claim] | None:
 def _overlap_claims(match: re.Match[str]) -> list[Claim] | None:
     first, second = match["a"], match["b"]
     return None if first == second else [((first, second, "overlap"), "covers")]
-
-
-def _objects_claims(match: re.Match[str]) -> list[Claim]:
-    return [(OBJECTS, number_of(match["number"]))]
-
-
-def _count_claims(match: re.Match[str]) -> list[Claim]:
-    return [(("scene", _SHAPE_OF[match["shapes"]], "count"), number_of(match["number"]))]
-
-
-def _light_claims(match: re.Match[str]) -> list[Claim]:
-    return [(LIGHT, _LIGHT_OF[match["side"]])]
 
 
 _PARTS = {
@@ -220,15 +182,20 @@ _PARTS = {
     "side": rf"(?P<side>{alternatives(_LIGHT_OF)})",
     "colour": rf"(?P<background>{BACKGROUND_WORDS})",
 }
-_READERS: tuple[tuple[Iterable[str], Callable[[re.Match[str]], list[Claim] | None]], ...] = (
-    ((*_OBJECT_FORMS, *_UNDERSTOOD_OBJECT_FORMS), _object_claims),
+READS_BACKGROUND: Reader = (
+    (*_BACKGROUND_FORMS, *_UNDERSTOOD_BACKGROUND_FORMS),
+    lambda match: [(BACKGROUND, match["background"].replace("grey", "gray"))],
+)
+_READERS: tuple[Reader, ...] = (
+    ((*OBJECT_FORMS, *UNDERSTOOD_OBJECT_FORMS), partial(thing_claims, kinds=IMAGE_ATTRIBUTES)),
     (_RELATION_FORMS, _relation_claims),
     ((*_OVERLAP_FORMS, *_UNDERSTOOD_OVERLAP_FORMS), _overlap_claims),
-    (_OBJECTS_FORMS, _objects_claims),
-    (_COUNT_FORMS, _count_claims),
-    (_LIGHT_FORMS, _light_claims),
-    ((*BACKGROUND_FORMS, *_UNDERSTOOD_BACKGROUND_FORMS), read_background),
+    (_OBJECTS_FORMS, lambda match: [(OBJECTS, number_of(match["number"]))]),
+    (
+        _COUNT_FORMS,
+        lambda match: [(("scene", _SHAPE_OF[match["shapes"]], "count"), number_of(match["number"]))],
+    ),
+    (_LIGHT_FORMS, lambda match: [(LIGHT, _LIGHT_OF[match["side"]])]),
+    READS_BACKGROUND,
 )
-_FORMS: tuple[Form, ...] = tuple(
-    form(template, _PARTS, claims) for templates, claims in _READERS for template in templates
-)
+_FORMS = forms_of(_PARTS, _READERS)

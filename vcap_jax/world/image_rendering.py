@@ -46,22 +46,10 @@ def render_image(scene: ImageScene) -> np.ndarray:
 
 
 def light_field(side: str) -> np.ndarray:
-    """From 1 at the side that the light comes from to -1 at the other, float32 [128, 128].
-
-    Raises ValueError for a side that is none of ``vocabulary.LIGHTS``.
-    """
+    """From 1 at the side that the light comes from to -1 at the other, float32 [128, 128]."""
     ramp = np.linspace(1, -1, IMAGE_EDGE, dtype=np.float32)
     across = np.broadcast_to(ramp, (IMAGE_EDGE, IMAGE_EDGE))
-    match side:
-        case "left":
-            return across
-        case "right":
-            return -across
-        case "above":
-            return across.T
-        case "below":
-            return -across.T
-    raise ValueError(f"no light comes from {side!r}; known: left, right, above, below")
+    return {"left": across, "right": -across, "above": across.T, "below": -across.T}[side]
 
 
 def _background(name: str, light: np.ndarray, rng: np.random.Generator) -> np.ndarray:

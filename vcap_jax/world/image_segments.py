@@ -51,13 +51,10 @@ _BORDER[2:-2, 2:-2] = False
 _PLANE = np.stack([np.ones((IMAGE_EDGE, IMAGE_EDGE), np.float32), *np.meshgrid(_PIXEL, _PIXEL)], axis=-1)
 """Constant and slopes, [128, 128, 3]."""
 _PLANE_FIT = np.linalg.pinv(_PLANE[_BORDER])
-
-
-def _tones(ground: str) -> np.ndarray:
-    return np.array([second_tone(colour, BACKGROUNDS[ground])[0] for colour in COLOURS], np.float32)
-
-
-_TONES = {ground: _tones(ground) for ground in BACKGROUNDS}
+_TONES = {
+    name: np.array([second_tone(colour, ground)[0] for colour in COLOURS], np.float32)
+    for name, ground in BACKGROUNDS.items()
+}
 """Second tones [8, 3] before each background."""
 
 

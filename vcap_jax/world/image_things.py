@@ -62,8 +62,18 @@ class Thing:
 
 
 def find_things(segments: Segments) -> list[Thing]:
-    """The things of a picture; a dot inside a ring is told with its ring."""
-    return _with_dots(_fitted(segments))
+    """The things of a picture; a dot inside a ring is told with its ring.
+
+    First its pieces are fitted as if each were whole, then those that are not, going on behind others."""
+    fits = [_fit(segments, index, frozenset()) for index in range(len(segments.pieces))]
+    costs = [fit.cost / max(piece.area, 1) for fit, piece in zip(fits, segments.pieces, strict=True)]
+    things = []
+    for index, beside in enumerate(_touching(segments)):
+        before = frozenset(other for other in beside if costs[other] < costs[index] + _AS_COMPLETE)
+        partly = bool(before) and costs[index] > _COMPLETE
+        fit = _fit(segments, index, before) if partly else _centred(fits[index], segments, index)
+        things.append(Thing(index=index, piece=segments.pieces[index], fit=fit, before=before))
+    return _with_dots(things)
 
 
 def covers(things: list[Thing], segments: Segments) -> Mapping[tuple[int, int], float]:
@@ -85,19 +95,6 @@ def covers(things: list[Thing], segments: Segments) -> Mapping[tuple[int, int], 
                 hidden = np.count_nonzero(segments.owner[masks[back.index]] == front.index)
                 found[front.index, back.index] = hidden / max(back.fit.area, 1)
     return found
-
-
-def _fitted(segments: Segments) -> list[Thing]:
-    """The pieces with their shapes: first as if each were whole, then those that are not, going on behind others."""
-    fits = [_fit(segments, index, frozenset()) for index in range(len(segments.pieces))]
-    costs = [fit.cost / max(piece.area, 1) for fit, piece in zip(fits, segments.pieces, strict=True)]
-    things = []
-    for index, beside in enumerate(_touching(segments)):
-        before = frozenset(other for other in beside if costs[other] < costs[index] + _AS_COMPLETE)
-        partly = bool(before) and costs[index] > _COMPLETE
-        fit = _fit(segments, index, before) if partly else _centred(fits[index], segments, index)
-        things.append(Thing(index=index, piece=segments.pieces[index], fit=fit, before=before))
-    return things
 
 
 def _fit(segments: Segments, index: int, before: frozenset[int]) -> Fit:

@@ -48,7 +48,9 @@ def embedded_judge(
         port_file = Path(folder) / "port"
         command = [sys.executable, "-m", "gpu_judge.serve", "--backend", "embedded", "--host", "127.0.0.1"]
         command += ["--port", "0", "--port-file", str(port_file), "--exit-with-parent", str(os.getpid())]
-        command += _perception_options(perception or PerceptionConfig())
+        sees = perception or PerceptionConfig()
+        command += ["--miss-rate", repr(sees.miss), "--invent-rate", repr(sees.invent)]
+        command += ["--attention", str(sees.attention), f"--error-seed={sees.seed}"]
         # Its matrices are tiny; threads of numpy would only get in the way of the trainer's.
         alone = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
         environment = {**child_environment(), **alone}
@@ -65,13 +67,6 @@ def embedded_judge(
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait(timeout=60)
-
-
-def _perception_options(perception: PerceptionConfig) -> list[str]:
-    return [
-        *("--miss-rate", repr(perception.miss), "--invent-rate", repr(perception.invent)),
-        *("--attention", str(perception.attention), f"--error-seed={perception.seed}"),
-    ]
 
 
 def _wait_for_port(

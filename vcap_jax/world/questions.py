@@ -20,7 +20,9 @@ from vcap_jax.world.slots import question_of
 from vcap_jax.world.video_grammar import parse_video, shot_of
 from vcap_jax.world.vocabulary import (
     BACKGROUND,
+    CAMERA,
     CUTS,
+    FIRST,
     IMAGE_PLACES,
     LIGHT,
     OBJECTS,
@@ -33,40 +35,24 @@ from vcap_jax.world.vocabulary import (
 WORDINGS = 3
 """How many ways there are to put each question; the first is the plainest."""
 
-_NOUNS = {
-    "shape": "shape",
-    "colour": "colour",
-    "size": "size",
-    "pattern": "pattern",
-    "direction": "direction",
-    "mark": "mark",
-    "inside": "colour inside",
-    "motion": "motion",
-    "event": "event",
-    "time": "time of the event",
-    "into": "new colour",
-}
 _OF_AN_OBJECT = {
-    "shape": "what shape is at the {place}{when}?",
-    "colour": "what colour is at the {place}{when}?",
-    "size": "what size is at the {place}{when}?",
-    "pattern": "what pattern is at the {place}{when}?",
-    "direction": "which way does the one at the {place} point{when}?",
-    "mark": "what mark is at the {place}{when}?",
-    "inside": "what colour is inside the one at the {place}{when}?",
-    "motion": "how does the one at the {place} move{when}?",
-    "event": "what happens to the one at the {place}{when}?",
-    "time": "when does something happen at the {place}{when}?",
-    "into": "what colour does the one at the {place} turn{when}?",
+    "shape": ("shape", "what shape is at the {place}{when}?"),
+    "colour": ("colour", "what colour is at the {place}{when}?"),
+    "size": ("size", "what size is at the {place}{when}?"),
+    "pattern": ("pattern", "what pattern is at the {place}{when}?"),
+    "direction": ("direction", "which way does the one at the {place} point{when}?"),
+    "mark": ("mark", "what mark is at the {place}{when}?"),
+    "inside": ("colour inside", "what colour is inside the one at the {place}{when}?"),
+    "motion": ("motion", "how does the one at the {place} move{when}?"),
+    "event": ("event", "what happens to the one at the {place}{when}?"),
+    "time": ("time of the event", "when does something happen at the {place}{when}?"),
+    "into": ("new colour", "what colour does the one at the {place} turn{when}?"),
 }
+"""Each kind of fact as a noun, and the plainest question."""
 _FORMS: Mapping[str, tuple[str, str, str]] = {
     **{
-        kind: (
-            _OF_AN_OBJECT[kind],
-            f"what is the {noun} at the {{place}}{{when}}?",
-            f"{noun} at the {{place}}{{when}}?",
-        )
-        for kind, noun in _NOUNS.items()
+        kind: (plain, f"what is the {noun} at the {{place}}{{when}}?", f"{noun} at the {{place}}{{when}}?")
+        for kind, (noun, plain) in _OF_AN_OBJECT.items()
     },
     "level": (
         "is the one at the {place} higher or lower than the one at the {other}?",
@@ -83,63 +69,26 @@ _FORMS: Mapping[str, tuple[str, str, str]] = {
         "which lies in front, the {place} one or the {other} one?",
         "in front, the {place} one or the {other} one?",
     ),
-    "objects": (
-        "how many objects are there?",
-        "what is the number of objects?",
-        "number of objects?",
-    ),
-    "count": (
-        "how many {shapes} are there?",
-        "what is the number of {shapes}?",
-        "number of {shapes}?",
-    ),
-    "light": (
-        "where does the light come from?",
-        "what is the side of the light?",
-        "side of the light?",
-    ),
+    "objects": ("how many objects are there?", "what is the number of objects?", "number of objects?"),
+    "count": ("how many {shapes} are there?", "what is the number of {shapes}?", "number of {shapes}?"),
+    "light": ("where does the light come from?", "what is the side of the light?", "side of the light?"),
     "background": (
         "what colour is the background{when}?",
         "what is the background{when}?",
         "background{when}?",
     ),
-    "camera": (
-        "what does the camera do{when}?",
-        "how does the camera move{when}?",
-        "camera{when}?",
-    ),
+    "camera": ("what does the camera do{when}?", "how does the camera move{when}?", "camera{when}?"),
     "first": (
         "where does something happen first{when}?",
         "where is the first event{when}?",
         "place of the first event{when}?",
     ),
-    "shots": (
-        "how many shots are there?",
-        "what is the number of shots?",
-        "number of shots?",
-    ),
-    "cut 1": (
-        "when does the scene change first?",
-        "when is the first cut?",
-        "time of the first cut?",
-    ),
-    "cut 2": (
-        "when does the scene change again?",
-        "when is the second cut?",
-        "time of the second cut?",
-    ),
+    "shots": ("how many shots are there?", "what is the number of shots?", "number of shots?"),
+    "cut 1": ("when does the scene change first?", "when is the first cut?", "time of the first cut?"),
+    "cut 2": ("when does the scene change again?", "when is the second cut?", "time of the second cut?"),
 }
 _SHAPE_OF = {plural: shape for shape, plural in PLURALS.items()}
-_FIXED: Mapping[str, Slot] = {
-    "background": BACKGROUND,
-    "light": LIGHT,
-    "objects": OBJECTS,
-    "camera": ("scene", "camera"),
-    "first": ("scene", "first"),
-    "shots": SHOTS,
-    "cut 1": CUTS[0],
-    "cut 2": CUTS[1],
-}
+_FIXED = {str(slot[-1]): slot for slot in (BACKGROUND, LIGHT, OBJECTS, CAMERA, FIRST, SHOTS, *CUTS)}
 _PARTS = {
     "place": rf"(?P<place>{alternatives(IMAGE_PLACES)})",
     "other": rf"(?P<other>{alternatives(IMAGE_PLACES)})",

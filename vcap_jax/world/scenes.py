@@ -17,7 +17,7 @@ import numpy as np
 from pydantic import TypeAdapter
 
 from vcap_jax.system.json_values import JsonDict, JsonObject
-from vcap_jax.world.vocabulary import VIDEO_FPS
+from vcap_jax.world.vocabulary import IMAGE_PLACES, VIDEO_FPS, VIDEO_PLACES, Slot
 
 T = TypeVar("T")
 Modality = Literal["image", "video"]
@@ -105,15 +105,17 @@ class VideoScene:
     shots: tuple[Shot, ...]
     render_seed: int
 
-    @property
-    def cuts(self) -> tuple[float, ...]:
-        """Times of the hard cuts in seconds."""
-        return tuple(shot.seconds[0] for shot in self.shots[1:])
-
 
 Scene = ImageScene | VideoScene
 
 _IMAGE_SCENE, _VIDEO_SCENE = TypeAdapter(ImageScene), TypeAdapter(VideoScene)
+
+
+def places_of(scene: Scene) -> tuple[Slot, ...]:
+    """All places of a picture, (place,), or of a clip's shots, (shot, place)."""
+    if isinstance(scene, ImageScene):
+        return tuple((place,) for place in IMAGE_PLACES)
+    return tuple((shot, place) for shot in range(len(scene.shots)) for place in VIDEO_PLACES)
 
 
 def scene_rng(modality: Modality, seed: int, split: str, index: int) -> np.random.Generator:

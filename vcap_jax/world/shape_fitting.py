@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view as _sliding
 
 from vcap_jax.world.drawing import shape_mask
 from vcap_jax.world.vocabulary import DIRECTED, DIRECTIONS, SHAPES
@@ -113,12 +114,10 @@ def fit_shape(
 ) -> Fit:
     """The shape that fits a piece of a picture best.
 
-    Args:
-        seen: how much of each pixel the piece fills, float32 [n, n], n = ``looked_at(reach)``.
-        price: what it costs if an outline and the piece differ there, float32 [n, n].
-        centre: (column, row) of the picture in the middle of both.
-        reach: pixels by which the shape's centre may lie elsewhere, even.
-        thorough: compare more of what is likely at half resolution in detail: for what is partly hidden.
+    seen: how much of each pixel the piece fills; price: what it costs if an outline and the piece differ there: float32
+    [n, n] each, n = ``looked_at(reach)``. centre: (column, row) of the picture in the middle of both. reach: pixels by
+    which the shape's centre may lie elsewhere, even. thorough: compare more of what is likely at half resolution in
+    detail: for what is partly hidden.
     """
     top, left = centre[1] - len(seen) // 2, centre[0] - len(seen) // 2
     # A wrong pixel costs price * (outline - seen)^2 = price * seen^2 + outline * linear + outline^2 * price.
@@ -168,7 +167,7 @@ def _places(linear: np.ndarray, price: np.ndarray, reach: int) -> tuple[np.ndarr
     """Windows at half resolution [places, 2 * 22 * 22] in steps of two pixels, and the row and column of each."""
     half = [4 * _halved(pixels[_REACH:-_REACH, _REACH:-_REACH]) for pixels in (linear, price)]
     steps, edge = reach + 1, WINDOW // 2
-    windows = [np.lib.stride_tricks.sliding_window_view(pixels, (edge, edge)) for pixels in half]
+    windows = [_sliding(pixels, (edge, edge)) for pixels in half]
     places = np.concatenate([window.reshape(steps * steps, edge * edge) for window in windows], axis=1)
     starts = [(_REACH + 2 * row, _REACH + 2 * column) for row in range(steps) for column in range(steps)]
     return places, starts
@@ -186,15 +185,9 @@ def _products(one: np.ndarray, other: np.ndarray) -> np.ndarray:
 
 def _windows(linear: np.ndarray, price: np.ndarray, start: tuple[int, int]) -> np.ndarray:
     """Windows about a place, out to ``_REACH`` pixels: [places, 2 * 44 * 44]."""
-    steps = 2 * _REACH + 1
-    windows = np.empty((steps, steps, 2, WINDOW, WINDOW), np.float32)
-    for row in range(steps):
-        for column in range(steps):
-            rows = slice(start[0] - _REACH + row, start[0] - _REACH + row + WINDOW)
-            columns = slice(start[1] - _REACH + column, start[1] - _REACH + column + WINDOW)
-            windows[row, column, 0] = linear[rows, columns]
-            windows[row, column, 1] = price[rows, columns]
-    return windows.reshape(steps * steps, -1)
+    rows, columns = (slice(first - _REACH, first + _REACH + WINDOW) for first in start)
+    near = [_sliding(pixels[rows, columns], (WINDOW, WINDOW)) for pixels in (linear, price)]
+    return np.stack(near, axis=2).reshape((2 * _REACH + 1) ** 2, -1)
 
 
 def _refined(

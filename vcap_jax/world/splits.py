@@ -9,8 +9,7 @@ from pathlib import Path
 
 from vcap_jax.system.file_locks import waited_for
 from vcap_jax.world.config import WorldConfig
-from vcap_jax.world.dataset import MANIFEST, ScenesError, read_scenes, write_dataset
-from vcap_jax.world.sampling import sample_scene
+from vcap_jax.world.dataset import MANIFEST, ScenesError, read_scenes, sample_scene, write_dataset
 from vcap_jax.world.scenes import Modality, Scene
 
 

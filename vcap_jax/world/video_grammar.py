@@ -14,36 +14,46 @@ shot holds that much of it (a wrong time), its claims are about no shot and ther
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from vcap_jax.world.image_grammar import BACKGROUND_FORMS, BACKGROUND_WORDS, read_background, say_background
+from vcap_jax.world.image_grammar import (
+    BACKGROUND_WORDS,
+    OBJECT_FORMS,
+    READS_BACKGROUND,
+    UNDERSTOOD_OBJECT_FORMS,
+    say_background,
+)
 from vcap_jax.world.sentences import (
     NUMBER,
     REFERENCES,
-    Form,
+    Reader,
     Sentence,
     Wording,
     alternatives,
     capitalised,
     distinct,
     draw_wording,
-    form,
+    forms_of,
     number_of,
     read_sentences,
     reference_pattern,
+    say_thing,
     split_sentences,
+    thing_claims,
 )
-from vcap_jax.world.things import VIDEO_ATTRIBUTES, read_thing, say_thing
 from vcap_jax.world.vocabulary import (
     BACKGROUND,
+    CAMERA,
     CAMERAS,
     COLOURS,
     CUTS,
+    FIRST,
     MOTIONS,
     SHOTS,
+    VIDEO_ATTRIBUTES,
     VIDEO_PLACES,
     Claim,
     Slot,
@@ -59,16 +69,6 @@ _MOVING_FORMS = (
     "at the {place} {thing} {moves}.",
     "the {place} shows {thing} {moving}.",
     "at the {place} there is {thing} {moving}.",
-)
-_OBJECT_FORMS = (
-    "at the {place} is {thing}.",
-    "the {place} shows {thing}.",
-    "at the {place} there is {thing}.",
-)
-_UNDERSTOOD_OBJECT_FORMS = (
-    "{thing} {moves} at the {place}.",
-    "{thing} is at the {place}.",
-    "there is {thing} at the {place}.",
 )
 _EVENTS = {"appears": ("appears", "comes in"), "disappears": ("disappears", "vanishes")}
 _RECOLOURING = ("changes colour", "changes its colour")
@@ -137,18 +137,12 @@ def shot_of(start: float, end: float, shots: Sequence[tuple[float, float]]) -> i
 def describe_video(
     facts: Mapping[Slot, str], rng: np.random.Generator, *, segments: Sequence[tuple[float, float]]
 ) -> str:
-    """Says ``facts`` (true or not) in the canonical layout.
+    """A caption that claims exactly ``facts``, true or not, in the canonical layout; empty if there are none.
 
-    Args:
-        facts: slot -> value, any subset of a video's slots (see ``vocabulary``).
-        rng: chooses the wording, which is kept for the whole caption, and whether backgrounds come first.
-        segments: start and end in seconds written before the facts of shot 0, 1, ...
-
-    Returns:
-        The caption; a shot without facts has no segment. Empty if there are no facts.
-
-    Raises:
-        ValueError: a slot that a video does not have, or one of a shot without a segment.
+    facts: any subset of a video's slots (see ``vocabulary``). rng: chooses the wording, which is kept for the whole
+    caption, and whether backgrounds come first. segments: start and end in seconds written before the facts of shot 0,
+    1, ...; a shot without facts has none. Raises ValueError for a slot that a video does not have, or one of a shot
+    without a segment.
     """
     wording = draw_wording(rng)
     background_first = rng.random() < _BACKGROUND_FIRST
@@ -193,12 +187,12 @@ def say_shot(facts: Mapping[Slot, str], wording: Wording, background_first: bool
             sentences.append(_say_object(place, attributes, motion, wording))
         told = {key: left.pop((place, key)) for key in ("event", "time", "into") if (place, key) in left}
         sentences += _say_event(wording.of("one", REFERENCES).format(place=place), told, wording)
-    if (slot := ("scene", "first")) in left:
-        place = left.pop(slot)
+    if FIRST in left:
+        place = left.pop(FIRST)
         one = wording.of("one", REFERENCES).format(place=place)
         sentences.append(wording.of("first", _FIRST_FORMS).format(one=one, place=place))
-    if (slot := ("scene", "camera")) in left:
-        camera = left.pop(slot)
+    if CAMERA in left:
+        camera = left.pop(CAMERA)
         does = _STANDS[0] if camera == "still" else camera
         sentences.append(wording.of("camera", _CAMERA_FORMS).format(does=does))
     if BACKGROUND in left:
@@ -212,7 +206,7 @@ def say_shot(facts: Mapping[Slot, str], wording: Wording, background_first: bool
 def _say_object(place: str, attributes: Mapping[str, str], motion: str | None, wording: Wording) -> str:
     thing = say_thing(attributes, wording)
     if motion is None:
-        return wording.of("object", _OBJECT_FORMS).format(place=place, thing=thing)
+        return wording.of("object", OBJECT_FORMS).format(place=place, thing=thing)
     still = motion == "still"
     return wording.of("object", _MOVING_FORMS).format(
         place=place,
@@ -266,14 +260,8 @@ def parse_video(text: str) -> VideoCaption:
 
 
 def _object_claims(match: re.Match[str]) -> list[Claim] | None:
-    attributes = read_thing(match["thing"], VIDEO_ATTRIBUTES)
-    if attributes is None:
-        return None
-    claims: list[Claim] = [
-        ((match["place"], key), attributes[key]) for key in VIDEO_ATTRIBUTES if key in attributes
-    ]
-    found = match.groupdict()
-    if motion := found.get("motion") or found.get("rest"):
+    claims, found = thing_claims(match, VIDEO_ATTRIBUTES), match.groupdict()
+    if claims is not None and (motion := found.get("motion") or found.get("rest")):
         claims.append(((match["place"], "motion"), motion))
     return claims
 
@@ -295,19 +283,7 @@ def _event_claims(match: re.Match[str]) -> list[Claim]:
 
 def _first_claims(match: re.Match[str]) -> list[Claim]:
     found = match.groupdict()
-    return [(("scene", "first"), found.get("one") or found["place"])]
-
-
-def _camera_claims(match: re.Match[str]) -> list[Claim]:
-    return [(("scene", "camera"), "still" if match["does"] in _STANDS else match["does"])]
-
-
-def _shots_claims(match: re.Match[str]) -> list[Claim]:
-    return [(SHOTS, number_of(match["number"]))]
-
-
-def _cut_claims(number: int) -> Callable[[re.Match[str]], list[Claim]]:
-    return lambda match: [(CUTS[number], match["time"])]
+    return [(FIRST, found.get("one") or found["place"])]
 
 
 _TIME = r"(?P<time>\d+\.\d)"
@@ -327,24 +303,21 @@ _PARTS = {
     "does": rf"(?P<does>{alternatives((*CAMERAS[1:], *_STANDS))})",
     "colour": rf"(?P<background>{BACKGROUND_WORDS})",
 }
-_Reader = tuple[Iterable[str], Callable[[re.Match[str]], Sequence[Claim] | None]]
-_ABOUT_SHOTS: tuple[_Reader, ...] = (
-    ((*_MOVING_FORMS, *_OBJECT_FORMS, *_UNDERSTOOD_OBJECT_FORMS), _object_claims),
+_ABOUT_SHOTS: tuple[Reader, ...] = (
+    (
+        (*_MOVING_FORMS, *OBJECT_FORMS, "{thing} {moves} at the {place}.", *UNDERSTOOD_OBJECT_FORMS),
+        _object_claims,
+    ),
     (("{one} {happens}.", "{one} {happens}{when}.", *_SOMETHING_FORMS, *_INTO_FORMS), _event_claims),
     (_FIRST_FORMS, _first_claims),
-    (_CAMERA_FORMS, _camera_claims),
-    ((*BACKGROUND_FORMS, "the scene has a {colour} background."), read_background),
+    (_CAMERA_FORMS, lambda match: [(CAMERA, "still" if match["does"] in _STANDS else match["does"])]),
+    READS_BACKGROUND,
 )
-
-
-def _forms(readers: Iterable[_Reader]) -> tuple[Form, ...]:
-    return tuple(form(template, _PARTS, claims) for templates, claims in readers for template in templates)
-
-
-_SHOT_FORMS = _forms(_ABOUT_SHOTS)
-_SUMMARY_FORMS = _forms(
-    (
-        (_SHOTS_FORMS, _shots_claims),
-        *((tuple(forms[number] for forms in _CUT_FORMS), _cut_claims(number)) for number in range(len(CUTS))),
-    )
+_ABOUT_ALL: tuple[Reader, ...] = (
+    (_SHOTS_FORMS, lambda match: [(SHOTS, number_of(match["number"]))]),
+    *(
+        (told, lambda match, cut=cut: [(cut, match["time"])])
+        for cut, *told in zip(CUTS, *_CUT_FORMS, strict=True)
+    ),
 )
+_SHOT_FORMS, _SUMMARY_FORMS = forms_of(_PARTS, _ABOUT_SHOTS), forms_of(_PARTS, _ABOUT_ALL)

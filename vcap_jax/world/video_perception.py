@@ -9,15 +9,17 @@ object about which nothing is known.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from itertools import pairwise
 
 import numpy as np
 from PIL import Image
+from scipy.ndimage import maximum_filter
 
 from vcap_jax.world.scenes import VIDEO_EDGE
 from vcap_jax.world.sight import Sight
-from vcap_jax.world.video_camera import see_camera
 from vcap_jax.world.video_facts import earliest_event
+from vcap_jax.world.video_rendering import PAN, ZOOM
 from vcap_jax.world.video_tracks import (
     SURE_CONTRAST,
     Things,
@@ -32,13 +34,16 @@ from vcap_jax.world.video_tracks import (
 )
 from vcap_jax.world.vocabulary import (
     BACKGROUNDS,
+    CAMERAS,
     COLOURS,
     CUTS,
+    HAPPENINGS,
     NUMBERS,
     SHAPES,
     SHOTS,
     TIMES,
     VALUES,
+    VIDEO_ATTRIBUTES,
     VIDEO_FPS,
     VIDEO_PLACES,
     VIDEO_SECONDS,
@@ -56,8 +61,13 @@ _STRANGE = 0.30
 """Relative distance from the nearest outline above which a thing has no shape of this world."""
 _OBJECT_COLOURS = np.array(list(COLOURS.values()), np.float32)
 _BACKGROUND_COLOURS = np.array(list(BACKGROUNDS.values()), np.float32)
-_STATES = ("shape", "colour", "size", "motion")
-_HAPPENINGS = ("event", "time", "into")
+_MOST_STEPS = 3
+"""Frames of the clip between two that are compared, at most: a longer pan would take one line of a lattice for the
+next."""
+_SEAM = 5
+"""Pixels of the neighbourhood of an object that are not looked at: its edges do not move with the background."""
+_CLEAR = 0.8
+"""Error of the best answer about the camera, relative to the second best's, at which it is taken for true."""
 
 
 class _Notes:
@@ -70,21 +80,15 @@ class _Notes:
 
 
 def see_video(frames: Sequence[np.ndarray], times: Sequence[float]) -> Sight:
-    """Reads frames as a video scene, or as a window of one.
+    """Shots and facts of frames as a video scene, or as a window of one, slots numbered by the shots seen.
 
-    Args:
-        frames: uint8 [H, W, 3] each, of any size, at least one, in order of time.
-        times: seconds of each frame in the whole clip, ascending. The last frame is taken to last as long as the frames
-            usually do.
+    frames: uint8 [H, W, 3] each, of any size, at least one, in order of time. times: seconds of each frame in the whole
+    clip, ascending. The last frame is taken to last as long as the frames usually do.
 
-    Returns:
-        Shots and facts, slots numbered by the shots seen. Frames that begin later than a clip begins, or end before one
-        ends, are a window. Unknown are then how many shots there are, the cuts that the window does not show, and, in
-        a shot that may go on beyond it, what happens to an object, unless the window shows it. A quarter in which it
-        shows nothing is empty.
-
-    Raises:
-        ValueError: no frames, not as many times as frames, or a frame that is no picture.
+    Frames that begin later than a clip begins, or end before one ends, are a window. Unknown are then how many shots
+    there are, the cuts that the window does not show, and, in a shot that may go on beyond it, what happens to an
+    object, unless the window shows it. A quarter in which it shows nothing is empty.
+    Raises ValueError for no frames, not as many times as frames, or a frame that is no picture.
     """
     if not len(frames) or len(frames) != len(times):
         raise ValueError(
@@ -182,7 +186,7 @@ def _see_object(notes: _Notes, owner: Slot, things: Things, moments: Sequence[fl
     """Notes what an object is, how it moves and what happens to it."""
     distances = shape_distances(things)
     if distances.min() > _STRANGE:
-        notes.unknown |= {(*owner, kind) for kind in (*_STATES, *_HAPPENINGS)}
+        notes.unknown |= {(*owner, kind) for kind in (*VIDEO_ATTRIBUTES, "motion", *HAPPENINGS)}
         return
     shape = SHAPES[int(distances.argmin())]
     motion = _motion(things)
@@ -202,7 +206,7 @@ def _see_object(notes: _Notes, owner: Slot, things: Things, moments: Sequence[fl
             after = things.colours[things.frames >= frame].mean(axis=0)
             notes.facts[*owner, "into"] = _nearest(after, _OBJECT_COLOURS, tuple(COLOURS))
     elif not complete:
-        notes.unknown |= {(*owner, kind) for kind in _HAPPENINGS}
+        notes.unknown |= {(*owner, kind) for kind in HAPPENINGS}
 
 
 def _nearest(colour: np.ndarray, palette: np.ndarray, names: Sequence[str]) -> str:
@@ -244,3 +248,57 @@ def _event(things: Things, count: int) -> tuple[str | None, int]:
     if float(np.sqrt(np.square(jump).sum())) < _CHANGE:
         return None, 0
     return "changes", int(things.frames[k])
+
+
+def see_camera(brightness: np.ndarray, objects: np.ndarray, times: Sequence[float]) -> str | None:
+    """What the camera does in the frames of a shot, told by the background alone: each answer foretells the next frame,
+    and the best one wins.
+
+    brightness: of the pixels, float32 [T, 96, 96]. objects: bool [T, 96, 96], true where something stands in front of
+    the background. times: seconds of the frames. None where it cannot be told: a single frame, frames too far from each
+    other, a background without texture.
+    """
+    errors = np.zeros(len(CAMERAS))
+    free = ~maximum_filter(objects, (1, _SEAM, _SEAM))
+    for k in range(len(brightness) - 1):
+        steps = max(round((times[k + 1] - times[k]) * VIDEO_FPS), 1)
+        if steps > _MOST_STEPS:
+            continue
+        errors += [
+            _foretold(brightness[k], free[k], brightness[k + 1], free[k + 1], camera, steps)
+            for camera in CAMERAS
+        ]
+    best, second = np.argsort(errors)[:2]
+    return CAMERAS[best] if errors[best] < _CLEAR * errors[second] else None
+
+
+def _foretold(
+    before: np.ndarray,
+    free_before: np.ndarray,
+    after: np.ndarray,
+    free_after: np.ndarray,
+    camera: str,
+    steps: int,
+) -> float:
+    """Mean square error with which one frame foretells another, where both show the background."""
+    source, inside = _sources(camera, steps)
+    usable = inside & free_after.ravel() & free_before.ravel()[source]
+    if not usable.any():
+        return np.inf
+    error = (after.ravel() - before.ravel()[source])[usable]
+    return float(np.square(error).mean())
+
+
+@cache
+def _sources(camera: str, steps: int) -> tuple[np.ndarray, np.ndarray]:
+    """For each pixel of a frame, flat, the nearest pixel of the frame ``steps`` before in which the camera saw the same
+    point of the background, and whether that lies in the picture."""
+    middles = np.arange(VIDEO_EDGE) + 0.5
+    x, y = np.meshgrid(middles, middles)
+    if camera == "zooms in":
+        x, y = (VIDEO_EDGE / 2 + (axis - VIDEO_EDGE / 2) / ZOOM**steps for axis in (x, y))
+    else:
+        x = x + {"still": 0.0, "pans left": -PAN, "pans right": PAN}[camera] * steps
+    columns, rows = np.floor(x).astype(int).ravel(), np.floor(y).astype(int).ravel()
+    inside = (columns >= 0) & (columns < VIDEO_EDGE)
+    return rows * VIDEO_EDGE + np.clip(columns, 0, VIDEO_EDGE - 1), inside

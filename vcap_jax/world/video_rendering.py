@@ -7,7 +7,6 @@ past or into. Objects stand in front of it as if before the lens: the camera doe
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -42,14 +41,6 @@ Plane = Callable[[np.ndarray, np.ndarray], np.ndarray]
 """(x [1, n], y [n, 1]) -> brightness of the background there, relative to its colour's, float32 [n, n]."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Paint:
-    """An object's own look, the same in all frames. colour: RGB. light: angle in radians from which it is lit."""
-
-    colour: np.ndarray
-    light: float
-
-
 def render_video(scene: VideoScene) -> np.ndarray:
     """The frames of a clip, uint8 [12, 96, 96, 3]."""
     rng = np.random.default_rng(scene.render_seed)
@@ -58,15 +49,16 @@ def render_video(scene: VideoScene) -> np.ndarray:
         base = np.array(BACKGROUNDS[shot.background], np.float32) + rng.uniform(-5, 5, 3).astype(np.float32)
         sign = -1 if base.mean() > _BRIGHT else 1
         plane, pan, zoom = _plane(sign, rng), PAN * rng.uniform(0.9, 1.1), ZOOM + rng.uniform(-0.005, 0.005)
-        paints = [_paint(thing, rng) for thing in shot.objects]
+        # Of each object, the same in all frames: a tint, and the angle in radians from which it is lit.
+        paints = [(rng.uniform(-7, 7, 3), float(rng.uniform(0, 2 * np.pi))) for _ in shot.objects]
         grain = np.float32(rng.uniform(0.3, 2.0))
         for frame in range(shot.first, shot.last):
             x, y = _seen_from(shot.camera, frame - shot.first, pan, zoom)
             brightness = plane(x, y)[..., None]
             canvas = base + (base + _DARK) * brightness
-            for thing, paint in zip(shot.objects, paints, strict=True):
+            for thing, (tint, light) in zip(shot.objects, paints, strict=True):
                 if frame in seen_frames(shot, thing):
-                    _put(canvas, shot, thing, paint, frame)
+                    _put(canvas, shot, thing, tint, light, frame)
             canvas += grain * rng.standard_normal((VIDEO_EDGE, VIDEO_EDGE, 1), np.float32)
             frames[frame] = np.clip(np.rint(canvas), 0, 255)
     return frames
@@ -101,34 +93,25 @@ def _seen_from(camera: str, moves: int, pan: float, zoom: float) -> tuple[np.nda
     """Where on the plane each pixel of a frame looks: x [1, 96], y [96, 1], ``moves`` frames after the shot's first."""
     middles = np.arange(VIDEO_EDGE) + 0.5
     x, y = middles[None, :], middles[:, None]
-    match camera:
-        case "still":
-            return x, y
-        case "pans left":
-            return x - pan * moves, y
-        case "pans right":
-            return x + pan * moves, y
-        case "zooms in":
-            closer = zoom**-moves
-            middle = VIDEO_EDGE / 2
-            return middle + (x - middle) * closer, middle + (y - middle) * closer
-    raise ValueError(f"unknown camera {camera!r}: it is still, pans left, pans right or zooms in")
+    if camera == "zooms in":
+        closer, middle = zoom**-moves, VIDEO_EDGE / 2
+        return middle + (x - middle) * closer, middle + (y - middle) * closer
+    way = {"still": 0, "pans left": -1, "pans right": 1}[camera]
+    return x + way * pan * moves, y
 
 
-def _paint(thing: VideoObject, rng: np.random.Generator) -> _Paint:
-    return _Paint(colour=rng.uniform(-7, 7, 3), light=float(rng.uniform(0, 2 * np.pi)))
-
-
-def _put(canvas: np.ndarray, shot: Shot, thing: VideoObject, paint: _Paint, frame: int) -> None:
+def _put(
+    canvas: np.ndarray, shot: Shot, thing: VideoObject, tint: np.ndarray, light: float, frame: int
+) -> None:
     """Paints an object into its quarter of a frame, float32 [96, 96, 3], in place."""
     moved = frame - shot.first
     left, top = quarter_origin(thing.place)
     x, y = (thing.start[0] + thing.step[0] * moved - left, thing.start[1] + thing.step[1] * moved - top)
     mask = shape_mask(thing.shape, (x, y), thing.extent, thing.tilt, QUARTER)[..., None]
     changed = thing.into is not None and thing.at is not None and frame >= thing.at
-    colour = np.array(COLOURS[thing.into if changed and thing.into else thing.colour]) + paint.colour
+    colour = np.array(COLOURS[thing.into if changed and thing.into else thing.colour]) + tint
     pixels = np.arange(QUARTER) + 0.5
-    towards = (pixels[None, :] - x) * np.cos(paint.light) + (pixels[:, None] - y) * np.sin(paint.light)
+    towards = (pixels[None, :] - x) * np.cos(light) + (pixels[:, None] - y) * np.sin(light)
     shade = 1 + _SHADE * np.clip(towards / (thing.extent / 2), -1, 1)
     quarter = canvas[top : top + QUARTER, left : left + QUARTER]
     quarter += mask * ((shade[..., None] * colour).astype(np.float32) - quarter)

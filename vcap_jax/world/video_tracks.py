@@ -85,15 +85,10 @@ def hue_contrast(delta: np.ndarray, along: np.ndarray) -> np.ndarray:
 
 
 def find_things(delta: np.ndarray, contrast: np.ndarray, ground: np.ndarray) -> Things | None:
-    """What stands in one quarter in the frames of a shot.
+    """What stands in one quarter in the frames of a shot; None where nothing does in any.
 
-    Args:
-        delta: differences from the background, float32 [T, 48, 48, 3].
-        contrast: their ``hue_contrast`` [T, 48, 48].
-        ground: the background [3].
-
-    Returns:
-        None where nothing does in any frame.
+    delta: differences from the background, float32 [T, 48, 48, 3]. contrast: their ``hue_contrast`` [T, 48, 48].
+    ground: the background [3].
     """
     frames = np.flatnonzero((contrast > SURE_CONTRAST).sum(axis=(1, 2)) >= _LEAST_PIXELS)
     if not len(frames):
@@ -145,17 +140,11 @@ def _outline(coverage: np.ndarray, centre: np.ndarray, radius: float) -> np.ndar
     return np.asarray(view, np.float32).ravel()
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Known:
-    """Outlines of the shapes as they are drawn, [8, m, 256]; radii [8] halfway between small and large objects."""
-
-    outlines: np.ndarray
-    borders: np.ndarray
-
-
 @cache
-def _known() -> _Known:
-    """Shapes in both sizes, several tilts and places; half of them at half the resolution: so looks, after compression,
+def _known() -> tuple[np.ndarray, np.ndarray]:
+    """Outlines of the shapes as they are drawn, [8, m, 256], and radii [8] halfway between small and large objects.
+
+    Shapes in both sizes, several tilts and places; half of them at half the resolution: so looks, after compression,
     what differs from its background in hue alone."""
     extents = [sum(VIDEO_EXTENTS[size]) / 2 for size in SIZES]
     outlines = []
@@ -171,7 +160,7 @@ def _known() -> _Known:
         outlines.append(_examples(np.array(masks)).outlines)
     between = (VIDEO_EXTENTS["small"][1] + VIDEO_EXTENTS["large"][0]) / 2
     middles = [shape_mask(shape, (QUARTER / 2,) * 2, between, 0.0, QUARTER) for shape in SHAPES]
-    return _Known(outlines=np.array(outlines), borders=_examples(np.array(middles)).radii)
+    return np.array(outlines), _examples(np.array(middles)).radii
 
 
 def _halved(mask: np.ndarray) -> np.ndarray:
@@ -192,7 +181,7 @@ def _examples(masks: np.ndarray) -> Things:
 
 def shape_distances(things: Things) -> np.ndarray:
     """Relative distances of what is seen from each shape [8]: below 0.1 for a clear case, 1 for no likeness."""
-    known = _known().outlines
+    known, _ = _known()
     outline = things.outlines.mean(axis=0)
     length = float(outline @ outline)
     if length == 0:  # around the centre of a photograph's strange thing there may be nothing
@@ -203,5 +192,5 @@ def shape_distances(things: Things) -> np.ndarray:
 
 def size_of(things: Things, shape: str) -> str:
     """ "small" or "large", by the radius that objects of this shape have."""
-    small = float(np.median(things.radii)) < _known().borders[SHAPES.index(shape)]
+    small = float(np.median(things.radii)) < _known()[1][SHAPES.index(shape)]
     return SIZES[0] if small else SIZES[1]

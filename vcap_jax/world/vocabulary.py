@@ -84,10 +84,20 @@ ROW_NEIGHBOURS = tuple(pair for row in IMAGE_ROWS for pair in pairwise(row))
 """(left place, right place): the pairs of which a "level" may be a fact, in this order alone."""
 COLUMN_NEIGHBOURS = tuple((IMAGE_PLACES[i], IMAGE_PLACES[i + 3]) for i in range(6))
 """(upper place, lower place): the pairs of which a "side" may be a fact, in this order alone."""
+NEIGHBOURS = (("level", ROW_NEIGHBOURS, 1, LEVELS), ("side", COLUMN_NEIGHBOURS, 0, SIDES))
+"""What is said of two neighbours: kind, pairs, the axis that decides (0 for x, 1 for y), and the values where the
+second one's centre lies further along it and where the first one's does."""
+IMAGE_ATTRIBUTES = ("shape", "colour", "size", "pattern", "direction", "mark", "inside")
+VIDEO_ATTRIBUTES = ("shape", "colour", "size")
+HAPPENINGS = ("event", "time", "into")
+"""Kinds of facts of what happens to an object of a clip."""
 
 BACKGROUND: Slot = ("scene", "background")
 LIGHT: Slot = ("scene", "light")
 OBJECTS: Slot = ("scene", "objects")
+CAMERA: Slot = ("scene", "camera")
+"""As ``FIRST``, without the shot, which comes first."""
+FIRST: Slot = ("scene", "first")
 SHOTS: Slot = ("video", "shots")
 CUTS: tuple[Slot, ...] = (("video", "cut 1"), ("video", "cut 2"))
 

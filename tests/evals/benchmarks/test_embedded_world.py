@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.scenes_as_benchmarks import write_capmas, write_decapbench, write_dream1k, write_vcapsbench
 from gpu_judge.embedded.judge import EmbeddedJudge
 from tests.evals.benchmarks.by_stage import Given
 from tests.reward.fault_server import FaultServer
@@ -19,10 +20,9 @@ from vcap_jax.evals.benchmarks.vcapsbench import VCapsBench
 from vcap_jax.evals.config import EvaluatorConfig
 from vcap_jax.evals.protocol import Evaluation, EvaluatorTools
 from vcap_jax.reward.config import JudgeConfig
-from vcap_jax.world.as_benchmarks import write_capmas, write_decapbench, write_dream1k, write_vcapsbench
 from vcap_jax.world.captions import WeakSettings, full_caption, weak_caption
+from vcap_jax.world.dataset import sample_scene
 from vcap_jax.world.facts import FactCount, caption_claims, count_facts, scene_facts
-from vcap_jax.world.sampling import sample_scene
 from vcap_jax.world.scenes import Modality, Scene, VideoScene
 from vcap_jax.world.statements import read_statement, read_yes_no, statement, yes_no
 from vcap_jax.world.video_grammar import parse_video, shot_of

@@ -10,11 +10,11 @@ from gpu_judge.embedded.request import BadRequest
 from tests.gpu_judge.requests_of_the_world import about, about_window, body, data_url, frames_of
 from vcap_jax.data.media import JudgeFrame, TimeWindow
 from vcap_jax.world.captions import full_caption, weak_caption, wrong_claim, wrong_value
+from vcap_jax.world.dataset import sample_scene
 from vcap_jax.world.facts import scene_facts
 from vcap_jax.world.image_grammar import describe_image
 from vcap_jax.world.image_rendering import render_image
 from vcap_jax.world.image_scenes import sample_image_scene
-from vcap_jax.world.sampling import sample_scene
 from vcap_jax.world.scenes import Modality
 from vcap_jax.world.video_grammar import describe_video
 from vcap_jax.world.video_scenes import sample_video_scene
@@ -150,7 +150,11 @@ def test_without_a_reference_the_judgement_is_coarse(judge: EmbeddedJudge) -> No
 
 def test_video_timestamps_and_segmentation(judge: EmbeddedJudge) -> None:
     rng = np.random.default_rng(5)
-    scenes = [s for i in range(50) if (s := sample_video_scene(36, i)).cuts == (2.0,)]
+    scenes = [
+        scene
+        for scene in (sample_video_scene(36, i) for i in range(50))
+        if [shot.first for shot in scene.shots] == [0, 4]
+    ]
     swapped: list[list[int]] = []
     for scene in scenes:
         facts = scene_facts(scene)
@@ -197,7 +201,7 @@ def test_without_frames_the_reference_is_believed(judge: EmbeddedJudge) -> None:
     scene = sample_video_scene(38, 0)
     full = full_caption(scene, rng)
     assert scores(judge.answer(body("video_global", None, full, full))) == [10, 10, 10]
-    window = TimeWindow(start=0.0, end=scene.cuts[0])
+    window = TimeWindow(start=0.0, end=scene.shots[0].seconds[1])
     first = full.splitlines()[0]
     assert scores(judge.answer(body("video_segment", None, first, full, window))) == [10, 10, 10]
 

@@ -10,10 +10,9 @@ import numpy as np
 from flax import nnx
 
 from vcap_jax.models.qwen3_vl.processing import Processor
-from vcap_jax.recipes.teaching.packing import Packer
-from vcap_jax.recipes.teaching.pupil import Pupil
-from vcap_jax.recipes.teaching.scenery import Scenery
-from vcap_jax.world.sampling import sample_scene
+from vcap_jax.recipes.teaching.corpus import Packer
+from vcap_jax.recipes.teaching.pupil import Pupil, Scenery
+from vcap_jax.world.dataset import sample_scene
 from vcap_jax.world.scenes import Modality
 from vcap_jax.world.tiny_policy import Prompts, new_processor
 from vcap_jax.world.tokenizer import train_tokenizer

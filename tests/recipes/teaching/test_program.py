@@ -13,7 +13,7 @@ from safetensors.numpy import load_file
 
 from vcap_jax.export.hugging_face import write_new
 from vcap_jax.recipes.teaching import program
-from vcap_jax.recipes.teaching.course import Course
+from vcap_jax.recipes.teaching.stages import Course
 from vcap_jax.world.backbone import backbone_config
 
 pytestmark = pytest.mark.slow

@@ -3,20 +3,42 @@
 from __future__ import annotations
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from flax import nnx
 
 from tests.recipes.teaching.prompter import processor
-from vcap_jax.recipes.teaching.packing import Continuation, Packer, batched
-from vcap_jax.recipes.teaching.patches import patch_targets
-from vcap_jax.recipes.teaching.probes import targets
-from vcap_jax.recipes.teaching.pupil import Pupil
-from vcap_jax.recipes.teaching.spread import Spread
-from vcap_jax.recipes.teaching.updates import DecoderUpdates, TowerUpdates, Wanted, answer_loss
-from vcap_jax.world.rendering import render
-from vcap_jax.world.sampling import sample_scene
+from vcap_jax.recipes.teaching.corpus import Continuation, Packer, batched
+from vcap_jax.recipes.teaching.probes import patch_targets, targets
+from vcap_jax.recipes.teaching.pupil import Pupil, Spread
+from vcap_jax.recipes.teaching.updates import (
+    DecoderUpdates,
+    TowerUpdates,
+    Wanted,
+    answer_loss,
+    teaching_optimizer,
+)
+from vcap_jax.world.dataset import render, sample_scene
 from vcap_jax.world.tiny_policy import Prompts, new_policy
+
+
+def test_a_matrix_moves_by_an_orthogonal_step_whatever_its_gradient() -> None:
+    """Muon's step has singular values near the learning rate; stacks are matrices side by side."""
+    rng = np.random.default_rng(0)
+    params = {"kernel": jnp.zeros((2, 6, 4)), "scale": jnp.zeros(4)}
+    rule = teaching_optimizer(params, 100, 0.1)
+    state = rule.init(params)
+    for _ in range(12):
+        gradients = {"kernel": jnp.asarray(rng.normal(size=(2, 6, 4))), "scale": jnp.ones(4)}
+        updates, state = rule.update(gradients, state, params)
+        params = optax.apply_updates(params, updates)
+    for own in np.asarray(updates["kernel"]):
+        values = np.linalg.svd(own, compute_uv=False)
+        assert values.max() < 2.1 * values.min()
+    assert np.asarray(updates["scale"]) == pytest.approx(-0.1 * 0.15, rel=0.2)
+
 
 ALONE = Spread(jax.devices()[:1])
 """Programs for all simulated devices take minutes to compile."""

@@ -1,25 +1,85 @@
-"""Whatever the policy is taught to say, scene by scene, and the count of how much of a scene any of it states."""
+"""Whatever the policy is taught to say, scene by scene, and the count of how much of a scene any of it states.
+
+It is asked short questions about one thing, each with its true answer: about one fact ("What colour is at the top
+left?"), answered by a word, or about one place ("What is at the top left?"), answered by the sentences with which a
+caption would tell of it. How many facts an answer states is known.
+
+As tokens many questions about one picture share its opening. A chat is only tokens. The opening of a prompt ends right
+after the visual tokens, inside the user's turn, so each continuation is the rest of a chat of its own: the question,
+the end of the turn, and the answer. The loss is on the answer alone.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Generic, NamedTuple
 
+import jax
 import numpy as np
+from jaxtyping import Int
 
-from vcap_jax.recipes.teaching.lessons import Lesson, fact_lesson, place_lesson, places_of
+from vcap_jax.models.family import Processor
+from vcap_jax.parallel.arrays import ArrayT
 from vcap_jax.system.json_values import JsonDict
 from vcap_jax.world.facts import caption_claims, scene_facts
 from vcap_jax.world.habits import MOST_STATED, SceneHabit, scene_habit, stated_slots
-from vcap_jax.world.scenes import Scene, pick
-from vcap_jax.world.things import IMAGE_ATTRIBUTES
-from vcap_jax.world.vocabulary import Facts, Slot
+from vcap_jax.world.image_grammar import say_image
+from vcap_jax.world.questions import WORDINGS, answer_of, question
+from vcap_jax.world.scenes import ImageScene, Scene, VideoScene, pick, places_of
+from vcap_jax.world.sentences import capitalised, draw_wording
+from vcap_jax.world.video_grammar import say_shot
+from vcap_jax.world.vocabulary import (
+    HAPPENINGS,
+    IMAGE_ATTRIBUTES,
+    VIDEO_ATTRIBUTES,
+    Facts,
+    Slot,
+)
 
+NOTHING = "Nothing."
+"""The answer to the question what is at a place where nothing is."""
+_WHAT = (
+    "What is at the {place}{when}?",
+    "What does the {place} show{when}?",
+    "What about the {place}{when}?",
+)
 RELATIONS = ("level", "side", "overlap")
 """Kinds of facts about two objects: their questions are longer than others."""
+_TURN = "<|im_end|>\n<|im_start|>assistant\n"
 
-LOOKS = IMAGE_ATTRIBUTES
-"""Kinds of facts about what one object looks like."""
+
+class Lesson(NamedTuple):
+    """kind: of the fact that is asked for, "thing" where it is a place. states: facts that the answer tells."""
+
+    kind: str
+    question: str
+    answer: str
+    states: int
+
+
+def fact_lesson(
+    scene: Scene, facts: Facts, slot: Slot, rng: np.random.Generator, *, terse: bool = False
+) -> Lesson:
+    """The question about one of the scene's facts, in a wording that ``rng`` draws; the shortest one if ``terse``."""
+    asked = question(scene, slot, WORDINGS - 1 if terse else int(rng.integers(WORDINGS)))
+    return Lesson(str(slot[-1]), asked, answer_of(slot, facts[slot]), 1)
+
+
+def place_lesson(scene: Scene, facts: Facts, owner: Slot, rng: np.random.Generator) -> Lesson:
+    """The question about one of ``places_of``, answered in a wording that ``rng`` draws."""
+    kinds = IMAGE_ATTRIBUTES if isinstance(scene, ImageScene) else (*VIDEO_ATTRIBUTES, "motion", *HAPPENINGS)
+    place, when = str(owner[-1]), ""
+    if isinstance(scene, VideoScene):
+        start, end = scene.shots[int(owner[0])].seconds
+        when = f" from {start:.1f} to {end:.1f} seconds"
+    asked = pick(rng, _WHAT).format(place=place, when=when)
+    wording = draw_wording(rng)
+    told: Facts = {(place, kind): facts[*owner, kind] for kind in kinds if (*owner, kind) in facts}
+    if not told:
+        return Lesson("thing", asked, NOTHING, 0)
+    said = say_image(told, wording) if isinstance(scene, ImageScene) else say_shot(told, wording)
+    return Lesson("thing", asked, " ".join(map(capitalised, said)), len(told))
 
 
 class TooMuchStated(RuntimeError):
@@ -78,7 +138,7 @@ class Corpus:
         if about == "places":
             return place_lesson(scene, facts, pick(rng, places_of(scene)), rng)
         if about == "first":
-            looks = [slot for slot in facts if slot[-1] in LOOKS]
+            looks = [slot for slot in facts if slot[-1] in IMAGE_ATTRIBUTES]
             return fact_lesson(scene, facts, pick(rng, looks), rng, terse=True)
         of_kind: dict[str, list[Slot]] = {}
         for slot in facts:
@@ -106,3 +166,59 @@ class Corpus:
     def forget(self) -> None:
         """Begins to count anew."""
         self.answers, self.captions = Stated(), Stated()
+
+
+class Continuation(NamedTuple):
+    """Tokens that follow an opening or a prompt; those from ``answer`` on are learned, the last ends the turn."""
+
+    tokens: tuple[int, ...]
+    answer: int
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class LessonBatch(Generic[ArrayT]):
+    """Continuations of B openings, G of each. starts, lengths: where the answer begins and ends; both 0 for none."""
+
+    tokens: Int[ArrayT, "B G T"]
+    starts: Int[ArrayT, "B G"]
+    lengths: Int[ArrayT, "B G"]
+
+
+class Packer:
+    """Texts to tokens, each text once."""
+
+    def __init__(self, processor: Processor) -> None:
+        self._processor = processor
+        self._known: dict[str, tuple[int, ...]] = {}
+
+    def tokens(self, text: str) -> tuple[int, ...]:
+        """The tokens of a text."""
+        if text not in self._known:
+            found = self._processor.tokenizer(text, add_special_tokens=False)["input_ids"]
+            self._known[text] = tuple(found)
+        return self._known[text]
+
+    def lesson(self, lesson: Lesson) -> Continuation:
+        """Question and answer after an opening."""
+        asked = (*self.tokens(lesson.question), *self.tokens(_TURN))
+        return Continuation((*asked, *self.caption(lesson.answer).tokens), len(asked))
+
+    def caption(self, text: str) -> Continuation:
+        """A caption after a whole prompt."""
+        return Continuation((*self.tokens(text), self._processor.eos_token_ids[0]), 0)
+
+
+def batched(groups: Sequence[Sequence[Continuation]], width: int) -> LessonBatch[np.ndarray]:
+    """Continuations [b][g], as many for each b, padded to ``width`` tokens. Raises ValueError for a longer one."""
+    shape = (len(groups), len(groups[0]))
+    tokens = np.zeros((*shape, width), np.int32)
+    starts, lengths = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
+    for b, group in enumerate(groups):
+        for g, continuation in enumerate(group):
+            size = len(continuation.tokens)
+            if size > width:
+                raise ValueError(f"a lesson has {size} tokens, there is room for {width}: give it more")
+            tokens[b, g, :size] = continuation.tokens
+            starts[b, g], lengths[b, g] = continuation.answer, size
+    return LessonBatch(tokens, starts, lengths)

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from vcap_jax.world.dataset import write_mp4
+from vcap_jax.world.dataset import sample_scene, write_mp4
 from vcap_jax.world.image_rendering import render_image
-from vcap_jax.world.sampling import sample_scene
 from vcap_jax.world.scenes import ImageScene, Modality, Scene
 from vcap_jax.world.video_rendering import render_video
 

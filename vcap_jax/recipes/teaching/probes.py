@@ -22,35 +22,31 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from vcap_jax.world.backbone import IMAGE_SETTINGS
+from vcap_jax.world.drawing import shape_patch
 from vcap_jax.world.facts import scene_facts
-from vcap_jax.world.scenes import ImageScene, Scene, VideoScene
+from vcap_jax.world.image_facts import layers
+from vcap_jax.world.scenes import VIDEO_EDGE, ImageScene, Scene, Shot, VideoObject, VideoScene
 from vcap_jax.world.video_facts import seen_frames
 from vcap_jax.world.vocabulary import (
-    BACKGROUNDS,
-    CAMERAS,
     COLOURS,
-    COLUMN_NEIGHBOURS,
-    DIRECTIONS,
     IMAGE_PLACES,
-    LIGHTS,
-    MARKS,
     MOTIONS,
-    PATTERNS,
-    ROW_NEIGHBOURS,
+    NEIGHBOURS,
     SHAPES,
     SIZES,
     VALUES,
+    VIDEO_ATTRIBUTES,
     VIDEO_FRAMES,
     VIDEO_PLACES,
     Slot,
 )
 
 Array = jax.Array
-NOTHING = "nothing"
+NOTHING, WITHOUT = "nothing", "without"
+"""What is where no object is; what an object has that lacks the attribute."""
 UNKNOWN = -1
 """Stands for an answer that is not asked for."""
-
-
 Readers: TypeAlias = dict[str, Array]
 """Parameters of a modality's probes: the matrix of each, and what "places" and the "whole" look at."""
 
@@ -59,6 +55,15 @@ _HEADS = 6
 """Parts of a visual token; a place looks at each with weights of its own."""
 _STEEPNESS = 20.0
 """Of a place's first weights: what they lose with the squared distance of a token, in edges of the picture."""
+_OPTIONAL = ("pattern", "direction", "mark", "inside")
+_OF_ANY = {kind: (NOTHING, *VALUES[kind]) for kind in VIDEO_ATTRIBUTES}
+PATCH_PROBES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "image": _OF_ANY | {kind: (NOTHING, WITHOUT, *VALUES[kind]) for kind in ("pattern", "direction", "mark")},
+    "video": _OF_ANY | {"motion": (NOTHING, *MOTIONS)},
+}
+"""What is asked of a patch, and the answers, by modality."""
+_FILLED = 48
+"""Pixels of a patch's 256 that an object has, at least, where it fills it."""
 
 
 @dataclass(frozen=True)
@@ -73,22 +78,15 @@ def _of(places: Sequence[str], values: Sequence[str]) -> Probe:
     return Probe(tuple((place,) for place in places), tuple(values))
 
 
-_OPTIONAL = ("pattern", "direction", "mark", "inside")
 IMAGE_PROBES: Mapping[str, Probe] = {
     "shape": _of(IMAGE_PLACES, (NOTHING, *SHAPES)),
     "colour": _of(IMAGE_PLACES, tuple(COLOURS)),
     "size": _of(IMAGE_PLACES, SIZES),
-    "pattern": _of(IMAGE_PLACES, (NOTHING, *PATTERNS)),
-    "direction": _of(IMAGE_PLACES, (NOTHING, *DIRECTIONS)),
-    "mark": _of(IMAGE_PLACES, (NOTHING, *MARKS)),
-    "inside": _of(IMAGE_PLACES, (NOTHING, *COLOURS)),
-    "level": Probe(ROW_NEIGHBOURS, (NOTHING, *VALUES["level"])),
-    "side": Probe(COLUMN_NEIGHBOURS, (NOTHING, *VALUES["side"])),
+    **{kind: _of(IMAGE_PLACES, (NOTHING, *VALUES[kind])) for kind in _OPTIONAL},
+    **{kind: Probe(pairs, (NOTHING, *values)) for kind, pairs, _, values in NEIGHBOURS},
     "covers": _of(IMAGE_PLACES, (NOTHING, "something")),
     "covered": _of(IMAGE_PLACES, (NOTHING, "partly")),
-    "background": _of(("scene",), tuple(BACKGROUNDS)),
-    "light": _of(("scene",), LIGHTS),
-    "objects": _of(("scene",), VALUES["objects"]),
+    **{kind: _of(("scene",), VALUES[kind]) for kind in ("background", "light", "objects")},
 }
 """What is asked of a picture."""
 VIDEO_PROBES: Mapping[str, Probe] = {
@@ -96,12 +94,9 @@ VIDEO_PROBES: Mapping[str, Probe] = {
     "colour": _of(VIDEO_PLACES, tuple(COLOURS)),
     "size": _of(VIDEO_PLACES, SIZES),
     "motion": _of(VIDEO_PLACES, MOTIONS),
-    "background": _of(("scene",), tuple(BACKGROUNDS)),
-    "camera": _of(("scene",), CAMERAS),
+    **{kind: _of(("scene",), VALUES[kind]) for kind in ("background", "camera")},
 }
 """What is asked of a pair of frames. No event and no cut falls between the two."""
-
-
 PROBES: Mapping[str, Mapping[str, Probe]] = {"image": IMAGE_PROBES, "video": VIDEO_PROBES}
 
 
@@ -135,7 +130,7 @@ def _picture_answers(scene: ImageScene) -> dict[Slot, str]:
         answers |= {(item.place, kind): NOTHING for kind in (*_OPTIONAL, "covers", "covered")}
         # A shape that cannot be told is not to be guessed.
         del answers[item.place, "shape"]
-    for kind, pairs in (("level", ROW_NEIGHBOURS), ("side", COLUMN_NEIGHBOURS)):
+    for kind, pairs, *_ in NEIGHBOURS:
         answers |= {(*pair, kind): NOTHING for pair in pairs if there.issuperset(pair)}
     for slot, value in facts.items():
         if slot[-1] == "overlap":
@@ -146,17 +141,25 @@ def _picture_answers(scene: ImageScene) -> dict[Slot, str]:
 
 
 def _pair_answers(scene: VideoScene, first: int) -> dict[Slot, str]:
-    shot = next(shot for shot in scene.shots if shot.first <= first < shot.last)
+    shot, colours = _shown(scene, first)
     answers: dict[Slot, str] = {(place, "shape"): NOTHING for place in VIDEO_PLACES}
     answers |= {("scene", "background"): shot.background, ("scene", "camera"): shot.camera}
-    for thing in shot.objects:
+    for thing, colour in zip(shot.objects, colours, strict=True):
         if first in seen_frames(shot, thing):
-            turned = thing.into is not None and thing.at is not None and first >= thing.at
             answers[thing.place, "shape"] = thing.shape
-            answers[thing.place, "colour"] = str(thing.into) if turned else thing.colour
+            answers[thing.place, "colour"] = colour
             answers[thing.place, "size"] = thing.size
             answers[thing.place, "motion"] = thing.motion
     return answers
+
+
+def _shown(scene: VideoScene, first: int) -> tuple[Shot, list[str]]:
+    """The shot that a pair of frames shows, and the colour that each of its objects has then."""
+    shot = next(shot for shot in scene.shots if shot.first <= first < shot.last)
+    return shot, [
+        thing.into if thing.into is not None and thing.at is not None and first >= thing.at else thing.colour
+        for thing in shot.objects
+    ]
 
 
 def new_readers(probes: Mapping[str, Probe], grid: tuple[int, int], width: int) -> Readers:
@@ -256,3 +259,65 @@ def probe_losses(
 def _places(probes: Mapping[str, Probe]) -> tuple[str, ...]:
     """The places of a view: those at each of which a shape is asked for."""
     return tuple(str(place) for (place,) in probes["shape"].owners)
+
+
+def patch_targets(scene: Scene) -> dict[str, np.ndarray]:
+    """The right answers: by probe, int32 [views, patches], patches in the order of the vision tower."""
+    if isinstance(scene, ImageScene):
+        views = [(layers(scene).front, [_values(vars(item)) for item in scene.objects])]
+        return _answers("image", views)
+    return _answers("video", [_pair(scene, first) for first in range(0, VIDEO_FRAMES, 2)])
+
+
+def _values(attributes: Mapping[str, object]) -> dict[str, str]:
+    """Of an object, the values of all that a patch may be asked for."""
+    return {key: WITHOUT if value is None else str(value) for key, value in attributes.items()}
+
+
+def _answers(modality: str, views: list[tuple[np.ndarray, list[dict[str, str]]]]) -> dict[str, np.ndarray]:
+    """views: in each, the index of the object in front at each pixel (-1 for none), and the objects' values."""
+    filled = [fills(front, len(objects)) for front, objects in views]
+    found = {}
+    for name, values in PATCH_PROBES[modality].items():
+        rows = []
+        for owners, (_, objects) in zip(filled, views, strict=True):
+            answers = np.array(
+                [values.index(NOTHING), *(values.index(own[name]) for own in objects)], np.int32
+            )
+            rows.append(answers[owners + 1])
+        found[name] = np.stack(rows)
+    return found
+
+
+def fills(front: np.ndarray, objects: int) -> np.ndarray:
+    """The object that fills each patch, -1 for none: [patches], those of one visual token beside each other.
+
+    front: [H, W], the object in front at each pixel.
+    """
+    size, merge = IMAGE_SETTINGS.patch_size, IMAGE_SETTINGS.merge_size
+    rows, columns = (edge // (size * merge) for edge in front.shape)
+    blocks = front.reshape(rows, merge, size, columns, merge, size).transpose(0, 3, 1, 4, 2, 5)
+    pixels = blocks.reshape(rows * columns * merge**2, -1)
+    counts = np.stack([(pixels == index).sum(1) for index in range(objects)], 1)
+    return np.where(counts.max(1) >= _FILLED, counts.argmax(1), -1)
+
+
+def _pair(scene: VideoScene, first: int) -> tuple[np.ndarray, list[dict[str, str]]]:
+    """A pair of frames, its objects where they are in the middle between both."""
+    shot, colours = _shown(scene, first)
+    front = np.full((VIDEO_EDGE, VIDEO_EDGE), -1)
+    for index, thing in enumerate(shot.objects):
+        if first in seen_frames(shot, thing):
+            _put(front, thing, first - shot.first + 0.5, index)
+    pairs = zip(shot.objects, colours, strict=True)
+    return front, [{**_values(vars(thing)), "colour": colour} for thing, colour in pairs]
+
+
+def _put(front: np.ndarray, thing: VideoObject, frames: float, index: int) -> None:
+    """Puts an object where it is so many frames after its shot began."""
+    x, y = (start + frames * step for start, step in zip(thing.start, thing.step, strict=True))
+    top, left, coverage = shape_patch(thing.shape, (x, y), thing.extent, thing.tilt, None)
+    rows, columns = np.nonzero(coverage >= 0.5)
+    rows, columns = rows + top, columns + left
+    inside = (rows >= 0) & (columns >= 0) & (rows < front.shape[0]) & (columns < front.shape[1])
+    front[rows[inside], columns[inside]] = index

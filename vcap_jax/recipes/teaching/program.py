@@ -15,13 +15,11 @@ import jax.numpy as jnp
 from vcap_jax.models.family import CaptionModel, Processor
 from vcap_jax.parallel.sharding import MeshConfig, Placement
 from vcap_jax.recipes.teaching.corpus import Corpus
-from vcap_jax.recipes.teaching.course import STAGES, Course
 from vcap_jax.recipes.teaching.drawn import SEED
-from vcap_jax.recipes.teaching.pupil import Pupil
-from vcap_jax.recipes.teaching.saying import GREEDY, SAMPLED, captions, told
-from vcap_jax.recipes.teaching.scenery import scenery
+from vcap_jax.recipes.teaching.probing import GREEDY, SAMPLED, captions, told
+from vcap_jax.recipes.teaching.pupil import Pupil, scenery
 from vcap_jax.recipes.teaching.seeing import seeing
-from vcap_jax.recipes.teaching.stages import Material, Materials, Say, answer, habit, look
+from vcap_jax.recipes.teaching.stages import STAGES, Course, Material, Materials, Say, answer, habit, look
 from vcap_jax.run.model_loading import load_model
 from vcap_jax.system.errors import VCapError
 from vcap_jax.system.files import replace_file

@@ -17,13 +17,11 @@ import numpy as np
 from PIL import Image
 
 from vcap_jax.world.captions import full_caption, weak_caption, wrong_value
-from vcap_jax.world.dataset import write_mp4, write_png
-from vcap_jax.world.events import events_of
+from vcap_jax.world.dataset import render, write_mp4, write_png
 from vcap_jax.world.facts import scene_facts
 from vcap_jax.world.questions import question, scene_questions
-from vcap_jax.world.rendering import render
 from vcap_jax.world.scenes import ImageScene, Scene, VideoScene
-from vcap_jax.world.statements import statement, yes_no
+from vcap_jax.world.statements import events_of, statement, yes_no
 
 _SOURCES = ("movie_animation", "movie_live_action", "vertical_video", "videvo", "youtube")
 _ASPECTS = ("background", "camera", "detailed", "main_object", "short")

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
 from tests.recipes.teaching.prompter import processor
-from vcap_jax.recipes.teaching import scenery as module
+from vcap_jax.recipes.teaching import pupil as module
 from vcap_jax.recipes.teaching.drawn import SEED, draw, scene_pixels
-from vcap_jax.world.rendering import render
-from vcap_jax.world.sampling import sample_scene
+from vcap_jax.recipes.teaching.pupil import Spread
+from vcap_jax.world.dataset import render, sample_scene
 from vcap_jax.world.tiny_policy import Prompts
 
 
@@ -50,3 +51,19 @@ def test_a_clip_goes_through_its_file() -> None:
     exact = render(scene).astype(int)
     assert 0 < np.abs(exact - pixels).mean() < 4
     assert (scene_pixels(scene) == pixels).all()
+
+
+@pytest.mark.parametrize(("rows", "own"), [(8, 4), (5, 5)])
+def test_rows_of_a_batch_on_each_of_two_devices(rows: int, own: int) -> None:
+    batch = {"a": np.arange(rows), "b": np.ones((rows, 3))}
+    placed = Spread(jax.devices()[:2]).batch(batch)
+    jax.tree.map(np.testing.assert_array_equal, placed, batch)
+    for leaf in jax.tree.leaves(placed):
+        assert [len(shard.data) for shard in leaf.addressable_shards] == [own, own]
+
+
+def test_what_was_on_all_devices_comes_to_one() -> None:
+    spread = Spread(jax.devices()[:2])
+    everywhere = spread.whole({"a": np.arange(3)})["a"]
+    assert len(everywhere.devices()) == 2
+    assert spread.alone(everywhere).devices() == {jax.devices()[0]}
