@@ -14,8 +14,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from vcap_jax.plan.hlo import Computation, Instruction, Program, Shape
-from vcap_jax.plan.loops import trip_count
+from vcap_jax.plan.hlo import Computation, Instruction, Program, Shape, trip_count
 
 
 @dataclass(frozen=True)

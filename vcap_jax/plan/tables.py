@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 from vcap_jax.plan.offload import POOL, POOL_VARIABLE, Waiting
-from vcap_jax.plan.remedies import Trial
 from vcap_jax.plan.result import MEAN_CAPTION, SAMPLES, Plan, Row
+from vcap_jax.plan.trials import Trial
 from vcap_jax.plan.turns import Turns
 from vcap_jax.system.hardware import GIB
 
