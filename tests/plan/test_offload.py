@@ -23,8 +23,8 @@ from vcap_jax.plan.programs import step_programs
 from vcap_jax.plan.tables import as_json, render
 from vcap_jax.plan.targets import PlanningError
 from vcap_jax.plan.trials import changes
-from vcap_jax.plan.work import Shapes, Step
-from vcap_jax.rollout.sampler import Offloaded
+from vcap_jax.plan.work import Step
+from vcap_jax.rollout.config import Offloaded
 from vcap_jax.run.config import RunConfig
 from vcap_jax.system.hardware import GIB, hardware
 from vcap_jax.training.optimizer import build_optimizer
@@ -46,11 +46,17 @@ def waiting_run(folder: Path, *names: Offloaded, **model: str) -> RunConfig:
 def step_of(config: RunConfig, devices: int) -> Step:
     model, there = model_of(config.model), jax.devices()[:devices]
     groups = max(2, devices)
+    config = dataclasses.replace(
+        config,
+        grpo=dataclasses.replace(config.grpo, groups_per_step=groups, groups_per_micro_batch=groups),
+        rollout=dataclasses.replace(config.rollout, groups_per_batch=groups),
+    )
     return step_programs(
         config,
         model,
         abstract_policy(config, model, there[0]),
-        Shapes(sizes=largest_sizes(config, model), groups=groups, batch=groups, micro=groups, decoded=8),
+        largest_sizes(config, model),
+        8,
         devices=there,
         host_devices=there,
         hosts=1,

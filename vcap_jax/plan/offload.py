@@ -29,9 +29,10 @@ from vcap_jax.plan.abstract import (
     placed,
 )
 from vcap_jax.plan.targets import PlanningError
+from vcap_jax.rollout.config import Offloaded
 from vcap_jax.rollout.decode_state import DATA_AXIS
 from vcap_jax.rollout.placement import local_mesh, own_types
-from vcap_jax.rollout.sampler import GroupSampler, Offloaded
+from vcap_jax.rollout.sampler import GroupSampler
 from vcap_jax.run.config import RunConfig
 from vcap_jax.system.hardware import GIB, Hardware
 from vcap_jax.training.optimizer import build_optimizer

@@ -27,7 +27,7 @@ from vcap_jax.plan.result import (
 )
 from vcap_jax.plan.targets import PlanningError
 from vcap_jax.plan.turns import take_turns, turns_of
-from vcap_jax.plan.work import FORWARD, Shapes, Step, Work
+from vcap_jax.plan.work import FORWARD, Step, Work
 from vcap_jax.run.checks import check_target
 from vcap_jax.run.config import RunConfig
 from vcap_jax.system.hardware import Hardware, gpus
@@ -132,14 +132,8 @@ def make_plan(
         config,
         model,
         policy,
-        Shapes(
-            sizes=sizes,
-            groups=laid.groups,
-            batch=laid.batch,
-            micro=laid.micro,
-            decoded=decoded,
-            short=laid.short,
-        ),
+        sizes,
+        decoded,
         devices=everywhere,
         host_devices=host,
         hosts=laid.policy.hosts,

@@ -15,7 +15,7 @@ from vcap_jax.models.lora import LoraConfig
 from vcap_jax.models.remat import Remat
 from vcap_jax.plan.planning import Say, make_plan
 from vcap_jax.plan.result import Plan, peaks_by_phase
-from vcap_jax.rollout.sampler import Offloaded
+from vcap_jax.rollout.config import Offloaded
 from vcap_jax.run.config import RunConfig
 from vcap_jax.system.hardware import Hardware, larger
 
