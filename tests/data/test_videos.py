@@ -11,7 +11,6 @@ from PIL import Image
 from tests.data.media_files import copy_packets, decode_video, level, write_video
 from vcap_jax.data.errors import MediaError
 from vcap_jax.data.videos import choose_frames, index_video, read_frames
-from vcap_jax.models.qwen3_vl.processing.frames import sample_indices
 from vcap_jax.models.qwen3_vl.processing.settings import VideoSettings
 
 
@@ -26,7 +25,7 @@ def test_sampled_frames_are_the_ones_the_public_rule_asks_for(tmp_path: Path, na
     codec = {"a.webm": "libvpx", "a.avi": "mpeg4"}.get(name, "libx264")
     path = write_video(tmp_path / name, frames, fps=10, codec=codec)
     video = decode_video(path, VideoSettings(fps=2.0))
-    expected = sample_indices(frames, 10.0, VideoSettings(fps=2.0)).tolist()
+    expected = VideoSettings(fps=2.0).sample_indices(frames, 10.0).tolist()
     assert list(video.indices) == expected
     assert video.timestamps == tuple(i / 10 for i in expected)
     assert video.duration == pytest.approx(frames / 10)

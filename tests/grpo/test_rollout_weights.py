@@ -17,9 +17,8 @@ from vcap_jax.grpo.objective import ObjectiveConfig, step_totals
 from vcap_jax.grpo.programs import CaptionBatch, UpdatePrograms
 from vcap_jax.grpo.sampled_logprobs import sampled_logprobs
 from vcap_jax.models.policy import split_model, vision_encoder
-from vcap_jax.rollout.sampler import RolloutConfig
+from vcap_jax.rollout.config import RolloutConfig, VllmConfig
 from vcap_jax.rollout.sampling import SamplingConfig
-from vcap_jax.rollout.vllm_config import VllmConfig
 
 GROUPS, SIZE, TOKENS = 2, 3, 5
 BANNED = (5, 6, 7, 8)

@@ -11,7 +11,7 @@ import pytest
 
 from vcap_jax.grpo.waiting import WaitingState
 from vcap_jax.parallel.sharding import MeshConfig, Placement
-from vcap_jax.rollout.sampler import Offloaded
+from vcap_jax.rollout.config import Offloaded
 from vcap_jax.training.optimizer import OptimizerConfig, OptimizerPrograms, TrainState, build_optimizer
 
 PROGRAMS = OptimizerPrograms(build_optimizer(OptimizerConfig(warmup_ratio=0, learning_rate=0.1), 10))

@@ -1,4 +1,4 @@
-"""Programs whose compiled text is looked at before they run."""
+"""Programs whose compiled text is looked at before they run, and the options that they are compiled with."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from vcap_jax.parallel import group_sharding
 from vcap_jax.parallel.group_sharding import GroupShardedJit
 from vcap_jax.parallel.sharding import MeshConfig, Placement
 from vcap_jax.training.compile_counter import CompileCounter
@@ -53,3 +54,32 @@ def test_a_program_that_fails_its_check_does_not_run() -> None:
     # Nor the next time: what was wrong is still wrong.
     with pytest.raises(ValueError, match="not in it"):
         program(jnp.ones(3))
+
+
+LIBRARY = "ynn_fusion"
+
+
+def _norm_gradient(x: jax.Array, y: jax.Array) -> jax.Array:
+    return (x @ y * x * x).sum(0)
+
+
+@pytest.mark.skipif(jax.default_backend() != "cpu", reason="the options are the CPU's")
+def test_programs_of_a_model_leave_the_library_out() -> None:
+    x, y = jnp.ones((2624, 256)), jnp.ones((256, 256))
+    alone = jax.jit(_norm_gradient).lower(x, y).compile().as_text()
+    if LIBRARY not in alone:
+        pytest.skip("this XLA does not use the library")
+    assert LIBRARY not in GroupShardedJit(_norm_gradient).lower(x, y).compile().as_text()
+
+
+def test_there_are_none_for_an_accelerator() -> None:
+    assert group_sharding.compiler_options("gpu") == group_sharding.compiler_options("tpu") == {}
+
+
+def test_options_that_xla_does_not_know_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_sharding, "CPU_OPTIONS", {"xla_cpu_no_such_option": "1"})
+    group_sharding.compiler_options.cache_clear()
+    try:
+        assert group_sharding.compiler_options("cpu") == {}
+    finally:
+        group_sharding.compiler_options.cache_clear()

@@ -18,9 +18,9 @@ from jax.sharding import PartitionSpec as Spec
 from tests.models.qwen3_vl.parity_cases import MODELS
 from vcap_jax.kernels.attention import Chunked
 from vcap_jax.models.qwen3_vl.config import Qwen3VLConfig
+from vcap_jax.models.qwen3_vl.family import RULES
 from vcap_jax.models.qwen3_vl.inputs import PromptBatch, VisionInputs, VisualFeatures
 from vcap_jax.models.qwen3_vl.model import Qwen3VL
-from vcap_jax.models.qwen3_vl.partition import RULES
 from vcap_jax.models.qwen3_vl.published import published_config
 from vcap_jax.parallel.group_sharding import GroupShardedJit
 from vcap_jax.parallel.sharding import MeshConfig, Partition, Placement, dotted_path, partition
@@ -117,10 +117,9 @@ def test_a_size_that_does_not_divide_is_reported_once(caplog: pytest.LogCaptureF
     assert [r.message for r in caplog.records] == [
         "text.embed_tokens (317, 100): tensor=2 does not divide 317; kept whole there"
     ]
-    eight = Placement.build(MeshConfig(), rules=RULES)
-    assert eight.fallbacks(tree) == [
-        "text.embed_tokens (317, 100): 8 devices do not divide 100 or 317; kept whole there"
-    ]
+    assert partition("text.embed_tokens", (317, 100), {"fsdp": 8}, RULES).fallbacks == (
+        "text.embed_tokens (317, 100): 8 devices do not divide 100 or 317; kept whole there",
+    )
 
 
 def test_what_no_matrix_axis_takes_cuts_the_stack_of_layers() -> None:
@@ -155,19 +154,19 @@ def test_bytes_of_the_8b_model_per_device(devices: int, most: float) -> None:
 def test_every_matrix_of_the_model_is_split_and_no_layer_axis() -> None:
     params = abstract_model()
     placement = Placement.build(MeshConfig(fsdp=4, tensor=2), rules=RULES)
-    shardings = placement.shardings(params)
+    shardings, sizes = placement.shardings(params), dict(placement.mesh.shape)
     for (path, leaf), sharding in zip(
         jax.tree_util.tree_flatten_with_path(params)[0], jax.tree.leaves(shardings), strict=True
     ):
         name = jax.tree_util.keystr(path)
+        # 25 positions and a patch of 24 numbers: nothing here is indivisible.
+        assert not partition(dotted_path(path), leaf.shape, sizes, RULES).fallbacks, name
         axes = tuple(sharding.spec) + (None,) * (leaf.ndim - len(sharding.spec))
         assert all(axis is None for axis in axes[:-2]), name
         if "scale" in name or "bias" in name:
             assert set(axes) == {None}, name
         else:
             assert "fsdp" in axes, name
-    # 25 positions and a patch of 24 numbers: nothing here is indivisible but reported ones.
-    assert placement.fallbacks(params) == []
 
 
 def test_optimizer_state_is_split_like_its_parameters() -> None:

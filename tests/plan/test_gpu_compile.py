@@ -92,7 +92,7 @@ targets.prepare_environment()
 import jax, numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 from vcap_jax.plan.offload import check_sending, sending
-from vcap_jax.plan.errors import PlanningError
+from vcap_jax.plan.targets import PlanningError
 from vcap_jax.system.hardware import hardware
 machine = hardware("h100x2")
 mesh = jax.sharding.Mesh(np.array(targets.devices(machine.chip, machine.topology)), ("a",))

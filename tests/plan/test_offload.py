@@ -14,16 +14,17 @@ from tests.plan.tiny_run import tiny_run
 from tests.tiny_policy import tiny_model
 from vcap_jax.configuration import load_config
 from vcap_jax.models.policy import split_model
+from vcap_jax.models.widths import columns_for
 from vcap_jax.parallel.sharding import MeshConfig, Placement
 from vcap_jax.plan.abstract import abstract_policy, largest_sizes, model_of
-from vcap_jax.plan.errors import PlanningError
-from vcap_jax.plan.offload import POOL, Waiting, pool_needed, require_on_host, waiting_bytes
+from vcap_jax.plan.offload import POOL, Waiting, outgrown_bytes, pool_needed, require_on_host, waiting_bytes
 from vcap_jax.plan.planning import make_plan
 from vcap_jax.plan.programs import step_programs
-from vcap_jax.plan.remedies import changes
 from vcap_jax.plan.tables import as_json, render
-from vcap_jax.plan.work import Shapes, Step
-from vcap_jax.rollout.sampler import Offloaded
+from vcap_jax.plan.targets import PlanningError
+from vcap_jax.plan.trials import changes
+from vcap_jax.plan.work import Step
+from vcap_jax.rollout.config import Offloaded
 from vcap_jax.run.config import RunConfig
 from vcap_jax.system.hardware import GIB, hardware
 from vcap_jax.training.optimizer import build_optimizer
@@ -45,11 +46,17 @@ def waiting_run(folder: Path, *names: Offloaded, **model: str) -> RunConfig:
 def step_of(config: RunConfig, devices: int) -> Step:
     model, there = model_of(config.model), jax.devices()[:devices]
     groups = max(2, devices)
+    config = dataclasses.replace(
+        config,
+        grpo=dataclasses.replace(config.grpo, groups_per_step=groups, groups_per_micro_batch=groups),
+        rollout=dataclasses.replace(config.rollout, groups_per_batch=groups),
+    )
     return step_programs(
         config,
         model,
         abstract_policy(config, model, there[0]),
-        Shapes(sizes=largest_sizes(config, model), groups=groups, batch=groups, micro=groups, decoded=8),
+        largest_sizes(config, model),
+        8,
         devices=there,
         host_devices=there,
         hosts=1,
@@ -208,3 +215,31 @@ def test_waiting_is_among_what_is_tried_where_a_run_does_not_fit() -> None:
         "rollout.offload=[optimizer]",
         "rollout.offload=[optimizer, parameters]",
     ]
+
+
+def paper_video(*settings: str) -> RunConfig:
+    return load_config(RunConfig, [PAPER / "video.yaml"], ["model.path=8B", *settings])
+
+
+def test_a_group_waits_with_the_keys_and_values_of_its_prompt_and_captions() -> None:
+    short = ("rollout.short_groups=32", "rollout.short_length=2048")
+    config = paper_video(*short)
+    model = model_of(config.model)
+    found = outgrown_bytes(config, model)
+    prompt = largest_sizes(config, model).tokens
+    columns = columns_for(2048 + config.rollout.decode_steps_per_call)
+    # 36 layers, 8 heads of keys and of values, 128 bfloat16 numbers each.
+    caches = 36 * 2 * 8 * 128 * 2 * (prompt + 8 * columns)
+    assert (
+        1 <= found / config.grpo.groups_per_step / caches < 1.04
+    )  # the rest: what was drawn, where draws stand
+    processes = ["distributed.coordinator=a:1", "distributed.processes=2", "distributed.process_id=0"]
+    assert outgrown_bytes(paper_video(*short, *processes), model) == found // 2
+    assert outgrown_bytes(paper_video(), model) == 0
+
+
+def test_nothing_is_put_on_a_device() -> None:
+    before = sum(int(np.prod(x.shape)) for x in jax.live_arrays())
+    config = paper_video("rollout.short_groups=32", "rollout.short_length=2048")
+    outgrown_bytes(config, model_of(config.model))
+    assert sum(int(np.prod(x.shape)) for x in jax.live_arrays()) == before

@@ -17,9 +17,9 @@ from vcap_jax.plan import targets
 from vcap_jax.plan.abstract import abstract_policy, largest_sizes, model_of
 from vcap_jax.plan.compiled import used_memory
 from vcap_jax.plan.planning import layout, make_plan
-from vcap_jax.plan.remedies import changes, try_changes
 from vcap_jax.plan.result import Plan
 from vcap_jax.plan.tables import as_json, render, table
+from vcap_jax.plan.trials import changes, try_changes
 from vcap_jax.run.config import RunConfig
 from vcap_jax.system.hardware import Hardware, hardware
 

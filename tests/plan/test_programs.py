@@ -15,7 +15,7 @@ from vcap_jax.configuration import load_config
 from vcap_jax.plan.abstract import abstract_policy, largest_sizes, model_of
 from vcap_jax.plan.compiled import compile_program
 from vcap_jax.plan.programs import step_programs
-from vcap_jax.plan.work import FORWARD, Shapes
+from vcap_jax.plan.work import FORWARD
 from vcap_jax.run.config import RunConfig
 
 
@@ -40,7 +40,8 @@ def test_each_of_several_hosts_gets_the_parameters_as_it_decodes_with_them(tmp_p
         config,
         model,
         policy,
-        Shapes(sizes=largest_sizes(config, model), groups=8, batch=4, micro=4, decoded=8),
+        largest_sizes(config, model),
+        8,
         devices=devices,
         host_devices=devices[:2],
         hosts=2,
@@ -59,13 +60,18 @@ def test_a_step_drawn_ahead_has_another_pass_and_two_steps_prompts(tmp_path: Pat
     shown = []
     for ahead in (0, 1):
         config = tiny_run(tmp_path)
-        config = replace(config, rollout=replace(config.rollout, ahead=ahead))
+        config = replace(
+            config,
+            rollout=replace(config.rollout, ahead=ahead),
+            grpo=replace(config.grpo, groups_per_micro_batch=1),
+        )
         model = model_of(config.model)
         step = step_programs(
             config,
             model,
             abstract_policy(config, model, device),
-            Shapes(sizes=largest_sizes(config, model), groups=2, batch=2, micro=1, decoded=8),
+            largest_sizes(config, model),
+            8,
             devices=[device],
             host_devices=[device],
             hosts=1,
@@ -88,13 +94,15 @@ def test_short_caches_have_programs_of_their_own(tmp_path: Path) -> None:
         chosen = replace(
             config,
             rollout=replace(config.rollout, short_groups=short, short_length=length, decode_steps_per_call=2),
+            grpo=replace(config.grpo, groups_per_step=4, groups_per_micro_batch=1),
         )
         model = model_of(chosen.model)
         step = step_programs(
             chosen,
             model,
             abstract_policy(chosen, model, device),
-            Shapes(sizes=largest_sizes(chosen, model), groups=4, batch=2, micro=1, decoded=8, short=short),
+            largest_sizes(chosen, model),
+            8,
             devices=[device],
             host_devices=[device],
             hosts=1,

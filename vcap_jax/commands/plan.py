@@ -70,9 +70,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = parse_arguments(arguments)
     from vcap_jax.configuration import load_config, shipped_configs
     from vcap_jax.plan.planning import make_plan
-    from vcap_jax.plan.remedies import try_changes
-    from vcap_jax.plan.speedups import try_speedups
     from vcap_jax.plan.tables import as_json, render
+    from vcap_jax.plan.trials import try_changes, try_speedups
     from vcap_jax.run.config import RunConfig
     from vcap_jax.system.hardware import hardware
 

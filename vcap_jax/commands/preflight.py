@@ -222,7 +222,7 @@ def outgrown_groups(config: RunConfig) -> int:
     if not config.rollout.short_groups:
         return 0
     from vcap_jax.plan.abstract import model_of
-    from vcap_jax.plan.outgrown import outgrown_bytes
+    from vcap_jax.plan.offload import outgrown_bytes
 
     return outgrown_bytes(config, model_of(config.model))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,23 +18,29 @@ from vcap_jax.data.judge_media import (
 )
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.media import TimeWindow, frames_in_window
-from vcap_jax.data.videos import choose_frames, index_video, read_frames
+from vcap_jax.data.videos import VideoIndex, choose_frames, index_video, read_frames
 from vcap_jax.models.buckets import Buckets
 from vcap_jax.models.family import EncodedPrompt, FrameSampling, Processor
 from vcap_jax.models.message import ImagePart, TextPart, VideoPart
 
 
 @dataclass(frozen=True, kw_only=True)
-class Example:
+class Shown:
+    """What a served model is asked about a sample: the request, and the pictures before it."""
+
+    sample: Sample
+    request: str
+    media: EncodedMedia
+
+
+@dataclass(frozen=True, kw_only=True)
+class Example(Shown):
     """The visual prompt of one group.
 
     request: the text in it, after the pictures. media: what the judge sees, without pictures where none is asked.
     """
 
-    sample: Sample
-    request: str
     prompt: EncodedPrompt
-    media: EncodedMedia
 
 
 def example_loader(
@@ -77,15 +83,6 @@ def example_loader(
     return load
 
 
-@dataclass(frozen=True, kw_only=True)
-class Shown:
-    """What a served model is asked about a sample: the request, and the pictures before it."""
-
-    sample: Sample
-    request: str
-    media: EncodedMedia
-
-
 def media_loader(
     *,
     image_prompt: str,
@@ -102,25 +99,32 @@ def media_loader(
     def load(sample: Sample) -> Shown:
         request = sample.prompt or (image_prompt if sample.modality == "image" else video_prompt)
         if sample.video is None:
-            pictures = tuple(encode_picture(open_image(path), settings) for path in sample.images)
-            media = EncodedMedia(modality="image", duration=0.0, pictures=pictures)
+            media = _media_of_images([encode_picture(open_image(path), settings) for path in sample.images])
             return Shown(sample=sample, request=request, media=media)
         index = index_video(sample.video)
         indices = choose_frames(index, frames).tolist()
-        pictures = tuple(
+        pictures = [
             encode_picture(pixels, settings, seconds=index.times[i] - index.times[0], index=i)
             for i, pixels in zip(indices, read_frames(index, indices), strict=True)
-        )
-        media = EncodedMedia(
-            modality="video",
-            duration=index.duration,
-            pictures=pictures,
-            source=VideoSource(frames=len(index), fps=index.fps if index.constant_rate else None),
-            quality=settings.quality,
-        )
+        ]
+        media = _media_of_video(index, pictures, len(index), index.duration, settings.quality)
         return Shown(sample=sample, request=request, media=media)
 
     return load
+
+
+def _media_of_images(pictures: Sequence[EncodedPicture]) -> EncodedMedia:
+    return EncodedMedia(modality="image", duration=0.0, pictures=tuple(pictures))
+
+
+def _media_of_video(
+    index: VideoIndex, pictures: Sequence[EncodedPicture], frames: int, duration: float, quality: int
+) -> EncodedMedia:
+    """frames, duration: of the video, or of the stretch of it that is looked at."""
+    source = VideoSource(frames=frames, fps=index.fps if index.constant_rate else None)
+    return EncodedMedia(
+        modality="video", duration=duration, pictures=tuple(pictures), source=source, quality=quality
+    )
 
 
 def _load_images(
@@ -132,8 +136,7 @@ def _load_images(
 ) -> Example:
     pictures = [open_image(path) for path in sample.images]
     prompt = processor.encode([*(ImagePart(pixels) for pixels in pictures), text])
-    encoded = () if judge is None else tuple(encode_picture(pixels, judge) for pixels in pictures)
-    media = EncodedMedia(modality="image", duration=0.0, pictures=encoded)
+    media = _media_of_images([] if judge is None else [encode_picture(pixels, judge) for pixels in pictures])
     return Example(sample=sample, request=text.text, prompt=prompt, media=media)
 
 
@@ -165,11 +168,6 @@ def _load_video(
             index_in_clip = indices[place] - first
             pictures.append(encode_picture(pixels, judge, seconds=times[place], index=index_in_clip))
     prompt = processor.encode([VideoPart(frames, times, resized=True), text])
-    media = EncodedMedia(
-        modality="video",
-        duration=duration,
-        pictures=tuple(pictures),
-        source=VideoSource(frames=count, fps=index.fps if index.constant_rate else None),
-        quality=JudgeMediaSettings().quality if judge is None else judge.quality,
-    )
+    quality = (judge or JudgeMediaSettings()).quality
+    media = _media_of_video(index, pictures, count, duration, quality)
     return Example(sample=sample, request=text.text, prompt=prompt, media=media)

@@ -42,8 +42,7 @@ def decode_image(path: str | Path) -> np.ndarray:
 def upright_rgb(image: Image.Image) -> np.ndarray:
     """A picture of any mode, turned as its camera has noted: uint8 [H, W, 3].
 
-    Raises:
-        ValueError: floating-point pixels, whose range is not known. Damaged pictures raise whatever Pillow does.
+    Raises ValueError: floating-point pixels, whose range is not known. Damaged pictures raise whatever Pillow does.
     """
     return np.array(to_rgb(ImageOps.exif_transpose(image)))
 
@@ -51,8 +50,7 @@ def upright_rgb(image: Image.Image) -> np.ndarray:
 def to_rgb(image: Image.Image) -> Image.Image:
     """An 8-bit RGB picture of any mode.
 
-    Raises:
-        ValueError: floating-point pixels, whose range is not known.
+    Raises ValueError: floating-point pixels, whose range is not known.
     """
     if image.mode == "F":
         raise ValueError("floating-point pixels have no known range, save it as 8 or 16 bit")

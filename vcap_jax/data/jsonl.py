@@ -21,8 +21,7 @@ def read_objects(path: Path, what: str) -> Iterator[tuple[int, JsonDict]]:
 
     what: what the file is called in errors, for example "manifest".
 
-    Raises:
-        ManifestError: no such file, not UTF-8, a line that is not a JSON object, or one with half of a character.
+    Raises ManifestError: no such file, not UTF-8, a line that is not a JSON object, or one with half of a character.
     """
     if not path.is_file():
         if is_address(str(path)):
@@ -67,8 +66,7 @@ def last_row(path: Path) -> JsonDict | None:
 def string_list(value: object, where: str, key: str) -> tuple[str, ...]:
     """A JSON list of texts that are not blank, as a tuple.
 
-    Raises:
-        ManifestError: anything else; ``where`` is "file:line".
+    Raises ManifestError: anything else; ``where`` is "file:line".
     """
     if not isinstance(value, list) or not all(isinstance(item, str) and item.strip() for item in value):
         raise ManifestError(f'{where}: "{key}" must be a list of texts that are not empty, got {value!r}')

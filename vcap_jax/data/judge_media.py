@@ -89,8 +89,7 @@ class EncodedMedia:
         At a constant rate they keep their indices in the file. At a variable one an index cannot tell the
         time, and milliseconds are counted instead of frames.
 
-        Raises:
-            ValueError: not a video, or its source or a frame's place in it is not known.
+        Raises ValueError: not a video, or its source or a frame's place in it is not known.
         """
         chosen = self._chosen(window)
         seconds = [picture.seconds for picture in chosen if picture.seconds is not None]

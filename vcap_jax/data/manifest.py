@@ -82,9 +82,8 @@ class Sample:
 def read_manifest(path: str | Path) -> list[Sample]:
     """All samples of a manifest or of a folder, in its order. Files are not looked at (``missing_files``).
 
-    Raises:
-        ManifestError: missing or empty file or folder, a line that is not a JSON object, a missing, misspelt or
-            ill-typed key, an id that occurs twice; the message names file, line and remedy.
+    Raises ManifestError: missing or empty file or folder, a line that is not a JSON object, a missing, misspelt or
+    ill-typed key, an id that occurs twice; the message names file, line and remedy.
     """
     source = Path(path)
     samples: list[Sample] = []
@@ -108,8 +107,7 @@ def stream_manifest(path: str | Path) -> Iterator[tuple[int, Sample]]:
     """(line, sample) for every row, or (which, sample) for every file of a folder, one at a time: for manifests of any
     length. An id may occur twice.
 
-    Raises:
-        ManifestError: missing file, a line that is no sample; the message names file, line and remedy.
+    Raises ManifestError: missing file, a line that is no sample; the message names file, line and remedy.
     """
     source = Path(path)
     if source.is_dir():

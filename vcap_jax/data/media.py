@@ -81,7 +81,6 @@ class JudgeMedia(Protocol):
     @property
     def duration(self) -> float:
         """Length of the video in seconds; 0.0 for images."""
-        ...
 
     def frames(self, window: TimeWindow | None = None) -> Sequence[JudgeFrame]:
         """The pictures in order, never empty.
@@ -89,11 +88,9 @@ class JudgeMedia(Protocol):
         Images: all of them, ``seconds`` None (``window`` is never given). Video: all sampled frames, or those
         inside ``window`` as :func:`frames_in_window` selects them.
         """
-        ...
 
     def video(self, window: TimeWindow | None = None) -> JudgeVideo:
         """The same frames of a video as one video; asked for only where the judge takes videos."""
-        ...
 
 
 def frames_in_window(seconds: Sequence[float], window: TimeWindow) -> list[int]:

@@ -51,15 +51,6 @@ class PipelineSettings:
     prefetch: int = 8
     on_bad_sample: OnBadSample = "skip"
 
-    def __post_init__(self) -> None:
-        for name in ("batch_groups", "threads", "prefetch"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}: give a positive whole number")
-        if self.epochs < 0:
-            raise ValueError(f"epochs is {self.epochs}: give a number of passes, or 0 to go on for ever")
-        if not 0 <= self.seed < 2**32:
-            raise ValueError(f"seed is {self.seed}: give a whole number from 0 to 2**32 - 1")
-
 
 @dataclass(frozen=True, kw_only=True)
 class BadSample:
@@ -108,8 +99,7 @@ class GroupIterator(Iterator[GroupBatch[E]], Generic[E]):
         processes: those that share every batch; they must ask for batches at the same pace.
         on_skip: told of every dropped sample, once each time, from the thread that iterates.
 
-        Raises:
-            ValueError: no samples, or processes that cannot have equal shares of every batch.
+        Raises ValueError: no samples, or processes that cannot have equal shares of every batch.
         """
         if not samples:
             raise ValueError("no samples: the manifest is empty")
@@ -222,8 +212,7 @@ class GroupIterator(Iterator[GroupBatch[E]], Generic[E]):
     def set_state(self, state: JsonObject) -> None:
         """Continues where ``get_state`` was called, by as many processes as there are now.
 
-        Raises:
-            ManifestError: the state is of other samples or another seed.
+        Raises ManifestError: the state is of other samples or another seed.
         """
         if state.get("version") != _STATE_VERSION:
             raise ManifestError(

@@ -112,9 +112,8 @@ class ReferencePool:
     def read(cls, path: str | Path) -> ReferencePool:
         """Reads a pool.
 
-        Raises:
-            ManifestError: missing or empty file, a bad line, a version of another time, an id twice, rows that
-                are not those the header was written for.
+        Raises ManifestError: missing or empty file, a bad line, a version of another time, an id twice, rows that are
+        not those the header was written for.
         """
         source = Path(path)
         entries: dict[str, PoolEntry] = {}
@@ -221,12 +220,15 @@ def _choose(options: Sequence[T], key: str) -> T:
     return options[int.from_bytes(digest, "big") % len(options)]
 
 
-def _header(row: JsonObject, source: Path) -> PoolHeader:
-    version = row[HEADER_KEY]
+def _check_version(version: object, where: str) -> None:
     if version != VERSION:
         raise ManifestError(
-            f"{source}:1: version {version!r} of the pool format; this program reads version {VERSION}"
+            f"{where}: version {version!r} of the pool format; this program reads version {VERSION}"
         )
+
+
+def _header(row: JsonObject, source: Path) -> PoolHeader:
+    _check_version(row[HEADER_KEY], f"{source}:1")
     try:
         return as_record(PoolHeader, {**row, "provenance": row}, f"{source}:1: the header")
     except JsonError as error:
@@ -236,11 +238,7 @@ def _header(row: JsonObject, source: Path) -> PoolHeader:
 
 
 def _entry(row: JsonObject, where: str) -> PoolEntry:
-    version = row.get("version", VERSION)
-    if version != VERSION:
-        raise ManifestError(
-            f"{where}: version {version!r} of the pool format; this program reads version {VERSION}"
-        )
+    _check_version(row.get("version", VERSION), where)
     other_keys(row, where, _KEYS)
     segments = row.get("segments", [])
     if not isinstance(segments, list):

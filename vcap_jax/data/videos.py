@@ -98,7 +98,6 @@ class EvenFrames:
     most: int = 64
 
     def sample_indices(self, total_frames: int, source_fps: float) -> np.ndarray:
-        """See ``FrameSampling``."""
         if total_frames < 1 or not source_fps > 0:
             raise MediaError(f"a video of {total_frames} frames at {source_fps} frames per second")
         count = min(max(2, round(total_frames / source_fps * self.fps)), self.most, total_frames)

@@ -35,10 +35,6 @@ _LOOK_EVERY_S = 1.0
 """Between two looks at whether the run was asked to end, while scores are waited for."""
 
 
-def _no_room_needed() -> None:
-    """Nothing has to leave the devices."""
-
-
 @dataclass(frozen=True)
 class Collector:
     """Gathers the experience of one step: this process's groups, on its own devices.
@@ -67,7 +63,7 @@ class Collector:
         batch: GroupBatch[Example],
         step: int,
         known: Mapping[int, SampledGroup] | None = None,
-        make_room: Callable[[], None] = _no_room_needed,
+        make_room: Callable[[], None] = lambda: None,
     ) -> StepDraw:
         """Captions for the groups of this process, which are with the judge.
 
@@ -134,7 +130,7 @@ class Collector:
                 lengths=group.lengths,
                 truncated=group.truncated,
                 captions=judged.whole().captions,
-                scores=self._scored(judged.scores),
+                scores=self._wait(judged.scores).result(),
                 sampler_logprobs=group.logprobs,
             )
             for example, group, judged in zip(draw.examples, draw.groups, draw.judged, strict=True)
@@ -147,17 +143,13 @@ class Collector:
             measured=draw.measured,
         )
 
-    def _scored(self, future: Future[GroupScores]) -> GroupScores:
-        """What the reward gave."""
-        self._wait(future)
-        return future.result()
-
-    def _wait(self, future: Future[GroupScores]) -> None:
-        """Until the reward has given it, or failed to. A run that was asked to end does not wait for a judge that is
-        gone: raises JudgeUnavailable then, as after a long outage."""
+    def _wait(self, future: Future[GroupScores]) -> Future[GroupScores]:
+        """The same, once the reward has given it, or failed to. A run that was asked to end does not wait for a judge
+        that is gone: raises JudgeUnavailable then, as after a long outage."""
         while not wait([future], timeout=_LOOK_EVERY_S).done:
             if requested() and (gone := self.session.unreachable) is not None:
                 raise JudgeUnavailable(f"the run was asked to end while {gone}")
+        return future
 
     def _by_size(self, batch: GroupBatch[Example]) -> GroupBatch[Example]:
         """The groups, those with the largest prompts first.

@@ -6,9 +6,9 @@ totals as a single one would have.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
-from typing import Any
+from typing import Any, TypeVar
 
 import pydantic
 
@@ -16,6 +16,8 @@ from vcap_jax.grpo.records import GroupResult, StepOutcome, StepRollout
 from vcap_jax.parallel.processes import Processes
 from vcap_jax.reward.statistics import JudgeStatistics
 from vcap_jax.rollout.slots import SampledGroup
+
+T = TypeVar("T")
 
 
 class StepNotDone(RuntimeError):
@@ -31,12 +33,12 @@ def longest_of_all(processes: Processes, drawn: Sequence[SampledGroup] | Excepti
 
     Raises StepNotDone in all processes if one has none.
     """
-    if isinstance(drawn, Exception):
-        mine: dict[str, Any] = {"problem": str(drawn)}
-    else:
-        mine = {"problem": None, "longest": max(int(group.lengths.max()) for group in drawn)}
-    told = processes.all_gather_objects("captions", mine)
-    _all_done(processes, told, drawn)
+    told = _told_by_all(
+        processes,
+        "captions",
+        drawn,
+        lambda groups: {"longest": max(int(group.lengths.max()) for group in groups)},
+    )
     return max(int(share["longest"]) for share in told)
 
 
@@ -45,14 +47,14 @@ def outcome_of_all(processes: Processes, rollout: StepRollout | Exception) -> St
 
     Raises StepNotDone in all processes if one has none.
     """
-    if isinstance(rollout, Exception):
-        mine: dict[str, Any] = {"problem": str(rollout)}
-    else:
-        mine = {"problem": None, "seconds": [rollout.rollout_seconds, rollout.judge_seconds]}
-        if processes.count > 1:
-            mine["results"] = _RESULTS.dump_python(list(rollout.records), mode="json")
-    told = processes.all_gather_objects("captions and scores", mine)
-    _all_done(processes, told, rollout)
+
+    def share(rollout: StepRollout) -> dict[str, Any]:
+        seconds = {"seconds": [rollout.rollout_seconds, rollout.judge_seconds]}
+        if processes.count == 1:
+            return seconds
+        return {**seconds, "results": _RESULTS.dump_python(list(rollout.records), mode="json")}
+
+    told = _told_by_all(processes, "captions and scores", rollout, share)
     results: Iterable[GroupResult]
     if processes.count == 1:
         assert isinstance(rollout, StepRollout)
@@ -66,13 +68,21 @@ def outcome_of_all(processes: Processes, rollout: StepRollout | Exception) -> St
     )
 
 
-def _all_done(processes: Processes, told: Sequence[Mapping[str, Any]], mine: object) -> None:
-    """Raises StepNotDone if a process tells of a problem, because of ``mine`` if it is this one."""
-    problems = [(peer, share["problem"]) for peer, share in enumerate(told) if share["problem"] is not None]
+def _told_by_all(
+    processes: Processes, what: str, mine: T | Exception, share: Callable[[T], dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """What every process shares of its part of a step. Raises StepNotDone if one has no part, because of ``mine`` if it
+    is this one."""
+    failed = mine if isinstance(mine, Exception) else None
+    told = processes.all_gather_objects(
+        what, {"problem": str(mine)} if isinstance(mine, Exception) else share(mine)
+    )
+    problems = [(peer, share["problem"]) for peer, share in enumerate(told) if "problem" in share]
     if problems:
         named = processes.count > 1
         listed = "; ".join(f"process {peer}: {why}" if named else why for peer, why in problems)
-        raise StepNotDone(listed) from (mine if isinstance(mine, Exception) else None)
+        raise StepNotDone(listed) from failed
+    return told
 
 
 def end_of_step(processes: Processes, judge: JudgeStatistics, stop: bool) -> tuple[JudgeStatistics, bool]:

@@ -30,7 +30,7 @@ from vcap_jax.grpo.sampled_logprobs import sampled_logprobs
 from vcap_jax.models.family import Features, GraphDef, Params, PromptBatch
 from vcap_jax.parallel.arrays import ArrayT
 from vcap_jax.parallel.group_sharding import GroupShardedJit
-from vcap_jax.rollout.sampler import RolloutConfig
+from vcap_jax.rollout.config import RolloutConfig
 from vcap_jax.training.logprobs import token_statistics
 from vcap_jax.training.optimizer import OptimizerPrograms
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from vcap_jax.grpo.advantages import GroupAdvantages
 from vcap_jax.grpo.records import GroupResult
-from vcap_jax.reward.alarms import AlarmWatch
 from vcap_jax.reward.statistics import JudgeStatistics
 
 Row = dict[str, float | int | str]
@@ -41,14 +40,6 @@ def reward_metrics(records: Sequence[GroupResult], advantages: GroupAdvantages) 
         "groups/flat": int(np.sum(advantages.flat)),
     }
     return row
-
-
-def alarm_metrics(
-    watch: AlarmWatch, step: int, records: Sequence[GroupResult], measured: Mapping[str, object]
-) -> tuple[Row, list[str]]:
-    """The alarms of ``step`` (from 1), whose other metrics are ``measured``, and what to tell the user."""
-    groups = [record.scores for record in records]
-    return watch.step(step, groups, [record.captions for record in records], measured)
 
 
 def judge_metrics(judge: JudgeStatistics) -> Row:

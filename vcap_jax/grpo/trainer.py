@@ -33,18 +33,24 @@ from vcap_jax.grpo.advantages import (
 )
 from vcap_jax.grpo.ahead import KnownStep, kept_step, known_step
 from vcap_jax.grpo.collect import Collector, StepDraw
-from vcap_jax.grpo.components import NoComponents, weighted_components
 from vcap_jax.grpo.config import GRPOConfig
 from vcap_jax.grpo.gather import StepNotDone, end_of_step, longest_of_all, outcome_of_all
-from vcap_jax.grpo.records import GroupResult, StepOutcome, StepReport, StepRollout
+from vcap_jax.grpo.records import (
+    GroupResult,
+    NoComponents,
+    StepOutcome,
+    StepReport,
+    StepRollout,
+    weighted_components,
+)
 from vcap_jax.grpo.update import FixedLogprobs, StepUpdate
 from vcap_jax.grpo.waiting import WaitingState, nothing_taken
 from vcap_jax.models.policy import Params
 from vcap_jax.parallel.processes import ALONE, Processes
 from vcap_jax.reward.errors import FamilyError, JudgeUnavailable
 from vcap_jax.reward.store import StoreError
+from vcap_jax.rollout.config import Offloaded
 from vcap_jax.rollout.engine import RolloutError
-from vcap_jax.rollout.sampler import Offloaded
 from vcap_jax.system.json_values import JsonObject
 from vcap_jax.system.shutdown import TrainingStopped, finishing, requested
 from vcap_jax.training.checkpoint import Checkpointer, CheckpointError, HostArrays
@@ -68,11 +74,9 @@ class Log(Protocol):
 
     def message(self, text: str) -> None:
         """Something the user should know."""
-        ...
 
     def step(self, report: StepReport) -> None:
         """A step has ended; its checkpoint follows."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -31,8 +31,8 @@ from vcap_jax.training.optimizer import TrainState
 
 _METRIC_NAMES = {"clip_low": "clip/low", "clip_high": "clip/high"}
 
-MicroBatch = tuple[PromptBatch, Features | None, CaptionBatch]
-"""Prompts, visual features and captions of some groups on the devices."""
+_Part = tuple[RolloutBatch, CaptionBatch[np.ndarray]]
+"""A micro-batch, as far as this process brings it: its prompts on the devices, its captions on the host."""
 
 
 @dataclass(frozen=True)
@@ -46,14 +46,6 @@ class FixedLogprobs:
     width: int
     reference: Sequence[jax.Array | None]
     old: Sequence[jax.Array | None]
-
-
-@dataclass(frozen=True)
-class _Part:
-    """A micro-batch, as far as this process brings it: its prompts on the devices, its captions on the host."""
-
-    batch: RolloutBatch
-    captions: CaptionBatch[np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -129,18 +121,9 @@ class StepUpdate:
             gradients = self.programs.zeros(state.params)
             shares = []
             for part, before, anchor, weight in zip(micro, fixed.old, fixed.reference, weights, strict=True):
-                prompt, features, captions = self._on_devices(part)
+                batch = self._on_devices(part)
                 gradients, share = self.programs.accumulate(
-                    state.params,
-                    self.frozen,
-                    gradients,
-                    prompt,
-                    features,
-                    captions,
-                    totals,
-                    before,
-                    anchor,
-                    weight,
+                    state.params, self.frozen, gradients, *batch, totals, before, anchor, weight
                 )
                 shares.append(share)
             state, applied = self.programs.apply(state, gradients)
@@ -169,11 +152,12 @@ class StepUpdate:
                 contributes=_pad_rows(np.asarray(advantages.contributes[indices]), size),
                 sampler_logprobs=None if sampler is None else _pad_rows(sampler[rows], size),
             )
-            yield _Part(batch, captions)
+            yield batch, captions
 
-    def _on_devices(self, part: _Part) -> MicroBatch:
+    def _on_devices(self, part: _Part) -> tuple[PromptBatch, Features | None, CaptionBatch]:
         """Prompts and features are there; captions are brought for each pass over the groups."""
-        return (*self._prompts(part.batch), self._joined(part.captions))
+        batch, captions = part
+        return (*self._prompts(batch), self._joined(captions))
 
     def _prompts(self, batch: RolloutBatch) -> tuple[PromptBatch, Features | None]:
         return self._joined(batch.prompt), self._joined(batch.features)

@@ -18,7 +18,7 @@ import jax
 
 from vcap_jax.models.policy import Params
 from vcap_jax.parallel.host_memory import sent, to_devices
-from vcap_jax.rollout.sampler import Offloaded
+from vcap_jax.rollout.config import Offloaded
 from vcap_jax.training.optimizer import TrainState
 
 

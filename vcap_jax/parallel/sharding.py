@@ -9,8 +9,8 @@ Widths of a transformer are powers of two, device counts need not be: six device
 So the mesh keeps the odd factor of ``fsdp`` on an axis of its own, ``odd`` (6 = 2 x 3), and a matrix that the whole
 of ``fsdp`` does not divide is cut by the parts that do. What no matrix axis takes may cut the stack of layers:
 at rest each device then holds some of the layers, and before a pass the stack is gathered over that axis. What is left
-over is kept whole on every device of its axis. Both are exact but cost memory, so they are never silent:
-``Placement.fallbacks`` lists them and each is logged once.
+over is kept whole on every device of its axis. Both are exact but cost memory, so they are never silent: each is logged
+once (``Partition.fallbacks``).
 """
 
 from __future__ import annotations
@@ -193,6 +193,13 @@ def dotted_path(path: tuple[object, ...]) -> str:
     return ".".join(keys[:-1] if len(keys) > 1 and keys[-1] == "value" else keys)
 
 
+def abstract(tree: Tree, shardings: Tree) -> Tree:
+    """``tree`` as jax.ShapeDtypeStruct with these shardings."""
+    return jax.tree.map(
+        lambda x, sharding: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), tree, shardings
+    )
+
+
 @dataclass(frozen=True)
 class Placement:
     """Puts parameters, optimizer state and batches on the devices of a mesh.
@@ -231,25 +238,11 @@ class Placement:
 
     def abstract(self, tree: Tree) -> Tree:
         """``tree`` as jax.ShapeDtypeStruct with shardings, what a checkpoint is restored into."""
-        return jax.tree.map(
-            lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
-            tree,
-            self.shardings(tree),
-        )
+        return abstract(tree, self.shardings(tree))
 
     def state(self, tree: Tree) -> Tree:
         """``tree`` of parameters or optimizer state, on the devices."""
         return jax.device_put(tree, self.shardings(tree))
-
-    def fallbacks(self, tree: object) -> list[str]:
-        """What of ``tree`` an axis of the mesh does not divide, one sentence each."""
-        sizes = dict(self.mesh.shape)
-        leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
-        return [
-            sentence
-            for path, leaf in leaves
-            for sentence in partition(dotted_path(path), leaf.shape, sizes, self.rules).fallbacks
-        ]
 
     def groups(self, count: int) -> NamedSharding:
         """The sharding of an array with ``count`` groups on its first axis.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +32,7 @@ from vcap_jax.models.policy import ModelConfig, attention_kernel, split_adapters
 from vcap_jax.models.registry import FAMILIES, family_at, load_family
 from vcap_jax.models.widths import columns_for
 from vcap_jax.parallel.sharding import Placement
-from vcap_jax.plan.errors import PlanningError
+from vcap_jax.plan.targets import PlanningError
 from vcap_jax.run.checkpoint_source import lineage
 from vcap_jax.run.config import RunConfig
 
@@ -128,10 +127,9 @@ class AbstractPolicy:
 
 def abstract_policy(config: RunConfig, model: Model, device: jax.Device) -> AbstractPolicy:
     """What ``load_policy`` would put on devices such as this."""
-    settings: ModelConfig = config.model
-    dtype = jnp.dtype(settings.dtype)
+    asked, dtype = config.model, jnp.dtype(config.model.dtype)
     kernel = attention_kernel(
-        settings.attention, model.spec, dtype, device, settings.decode_attention, tensor=config.mesh.tensor
+        asked.attention, model.spec, dtype, device, asked.decode_attention, tensor=config.mesh.tensor
     )
     return abstract_parameters(config, model, kernel)
 
@@ -139,20 +137,15 @@ def abstract_policy(config: RunConfig, model: Model, device: jax.Device) -> Abst
 def abstract_parameters(config: RunConfig, model: Model, kernel: Kernel) -> AbstractPolicy:
     """``abstract_policy`` with attention by that kernel, on no device in particular."""
     settings: ModelConfig = config.model
-    dtype = jnp.dtype(settings.dtype)
     kept = settings.param_dtype if settings.lora is None else settings.frozen_dtype
     whole = model.family.abstract_model(
         model.spec,
         ModelSettings(
-            dtype=dtype,
-            param_dtype=jnp.dtype(kept),
-            remat=settings.remat,
-            kernel=kernel,
+            dtype=jnp.dtype(settings.dtype), param_dtype=jnp.dtype(kept), remat=settings.remat, kernel=kernel
         ),
     )
     if settings.lora is not None:
         attach(whole, settings.lora, param_dtype=jnp.dtype(settings.param_dtype))
-    if settings.lora is not None:
         graphdef, trainable, frozen = split_adapters(whole)
         # The anchor is the base with its adapters zeroed: no copy but theirs.
         reference = trainable
@@ -167,12 +160,7 @@ def abstract_parameters(config: RunConfig, model: Model, kernel: Kernel) -> Abst
 
 def parameters_anywhere(config: RunConfig, model: Model) -> AbstractPolicy:
     """``abstract_parameters`` where only sizes are asked for: with the attention kernel that every device has."""
-    settings = config.model
-    kernel = attention.choose(
-        "dense", platform="cpu", dtype=jnp.dtype(settings.dtype), head_sizes=model.spec.head_sizes
-    )
-    plain = dataclasses.replace(settings, attention="dense", decode_attention="dense")
-    return abstract_parameters(dataclasses.replace(config, model=plain), model, kernel)
+    return abstract_parameters(config, model, attention.kernel("dense"))
 
 
 def cast(tree: Tree, dtype: str) -> Tree:

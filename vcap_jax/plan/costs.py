@@ -14,8 +14,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from vcap_jax.plan.hlo import Computation, Instruction, Program, Shape
-from vcap_jax.plan.loops import trip_count
+from vcap_jax.plan.hlo import BYTES, Computation, Instruction, Program, Shape, trip_count
 
 
 @dataclass(frozen=True)
@@ -42,8 +41,7 @@ class Cost:
 
     def times(self, count: float) -> Cost:
         return Cost(
-            *(self.flops * count, self.moved * count, self.sent * count, self.by_formula * count),
-            self.unknown,
+            self.flops * count, self.moved * count, self.sent * count, self.by_formula * count, self.unknown
         )
 
 
@@ -75,9 +73,7 @@ class Counter:
         """One computation's, what it calls included."""
         if name not in self._seen:
             computation = self.program.computations[name]
-            self._seen[name] = functools.reduce(
-                Cost.__add__, (self.instruction(i, computation) for i in computation), Cost()
-            )
+            self._seen[name] = sum((self.instruction(i, computation) for i in computation), Cost())
         return self._seen[name]
 
     def instruction(self, i: Instruction, within: Computation) -> Cost:
@@ -97,7 +93,7 @@ class Counter:
             )
         if opcode in ("call", "async-start"):
             called = i.called("to_apply") or i.called("calls")
-            return functools.reduce(Cost.__add__, map(self.computation, called), Cost())
+            return sum(map(self.computation, called), Cost())
         collective = opcode.removesuffix("-start")
         if collective in _COLLECTIVES:
             return Cost(moved=float(i.result_bytes), sent=_sent(collective, i, within))
@@ -105,15 +101,14 @@ class Counter:
             return Cost()
         if opcode == "fusion":
             inner = self.program.computations[i.called("calls")[0]]
-            products = functools.reduce(Cost.__add__, (self._products(j, inner) for j in inner), Cost())
-            return products + Cost(moved=float(_fusion_bytes(i, within, inner)))
+            return self._products(i, within) + Cost(moved=float(_fusion_bytes(i, within, inner)))
         return self._products(i, within) + Cost(moved=float(_bytes(i, within)))
 
     def _products(self, i: Instruction, within: Computation) -> Cost:
         """The operations of one instruction, of a nested fusion's too."""
         if i.opcode == "fusion":
             inner = self.program.computations[i.called("calls")[0]]
-            return functools.reduce(Cost.__add__, (self._products(j, inner) for j in inner), Cost())
+            return sum((self._products(j, inner) for j in inner), Cost())
         operands = [operand.shapes[0] for operand in within.operands(i) if operand.shapes]
         if i.opcode == "dot":
             contracted = math.prod(operands[0].dims[d] for d in i.dims("lhs_contracting_dims"))
@@ -127,16 +122,12 @@ class Counter:
 
 def _sent(kind: str, i: Instruction, within: Computation) -> float:
     """Bytes a device sends, by the ring algorithms: (n - 1) / n of the whole array, twice for an all-reduce."""
-    inputs = sum(s.elements * _width(s) for operand in within.operands(i) for s in operand.shapes)
+    inputs = sum(s.elements * BYTES.get(s.dtype, 0) for operand in within.operands(i) for s in operand.shapes)
     if kind == "collective-permute":
         return float(inputs)
     n = _group_size(i)
     whole = inputs * n if kind == "all-gather" else inputs
     return whole * (n - 1) / n * (2 if kind == "all-reduce" else 1)
-
-
-def _width(shape: Shape) -> int:
-    return Shape(shape.dtype, (1,)).bytes
 
 
 def _group_size(i: Instruction) -> int:
@@ -220,7 +211,9 @@ def _convolution(i: Instruction, operands: list[Shape]) -> float:
     lhs, rhs = operands[0].dims, operands[1].dims
     features = rhs[labels[2].index("i")] * rhs[labels[2].index("o")]
     batch = lhs[labels[1].index("b")]
-    window = {key: value.split("x") for key, value in re.findall(r"(\w+)=([\dx_\-]+)", _window(i))}
+    told = re.search(r"window=\{([^}]*)\}", i.attributes)
+    sizes = re.findall(r"(\w+)=([\dx_\-]+)", told[1] if told else "")
+    window = {key: value.split("x") for key, value in sizes}
     pairs = 1
     spatial = sorted(letter for letter in labels[1] if letter.isdigit())
     for d, letter in enumerate(spatial):
@@ -232,11 +225,6 @@ def _convolution(i: Instruction, operands: list[Shape]) -> float:
         pad = (int(before), int(after))
         pairs *= _valid_taps(size_in, size_out, rhs[labels[2].index(letter)], stride, pad, spread, hole)
     return 2.0 * batch * features * pairs
-
-
-def _window(i: Instruction) -> str:
-    found = re.search(r"window=\{([^}]*)\}", i.attributes)
-    return found[1] if found else ""
 
 
 @functools.lru_cache(maxsize=4096)

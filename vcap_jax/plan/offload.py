@@ -5,22 +5,34 @@ Counted from shapes and the rules that cut them, device by device. Devices of ah
 memories, and a sharding of theirs loses its kind of memory without a word; so nothing is counted by one. What a program
 of the rollout finds in memory is what is left when this is taken away. That the hardware takes it is tried with a
 program that names the host's memory itself (``sending``): the compiler must have put its results there, to the last
-byte.
+byte. Groups whose captions outgrow the short caches wait there too (``rollout.short_groups``).
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import jax
+from jax.sharding import NamedSharding, PartitionSpec
 from jax.stages import Lowered
 
 from vcap_jax.parallel.sharding import Rule, axis_sizes, dotted_path, partition
-from vcap_jax.plan.abstract import Model, parameters_anywhere
-from vcap_jax.plan.errors import PlanningError
-from vcap_jax.rollout.sampler import Offloaded
+from vcap_jax.plan.abstract import (
+    Model,
+    abstract_prompt,
+    bytes_per_device,
+    largest_sizes,
+    parameters_anywhere,
+    placed,
+)
+from vcap_jax.plan.targets import PlanningError
+from vcap_jax.rollout.config import Offloaded
+from vcap_jax.rollout.decode_state import DATA_AXIS
+from vcap_jax.rollout.placement import local_mesh, own_types
+from vcap_jax.rollout.sampler import GroupSampler
 from vcap_jax.run.config import RunConfig
 from vcap_jax.system.hardware import GIB, Hardware
 from vcap_jax.training.optimizer import build_optimizer
@@ -31,6 +43,8 @@ POOL_VARIABLE = "XLA_PJRT_GPU_HOST_MEMORY_LIMIT_GB"
 """XLA's environment variable for that, in GiB; read when JAX finds the GPUs."""
 
 _ENDLESS = 10**6
+_SLOTS = 2
+"""Short caches are of more groups than long ones, so at least of two."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,3 +158,32 @@ def _cut(tree: object, sizes: Mapping[str, int], rules: Sequence[Rule]) -> int:
         names = [name for entry in spec if entry for name in ((entry,) if isinstance(entry, str) else entry)]
         total += leaf.size * leaf.dtype.itemsize // math.prod(sizes[name] for name in names)
     return total
+
+
+def outgrown_bytes(config: RunConfig, model: Model) -> int:
+    """Bytes of a process's memory while every one of its groups of a step waits, each with the largest prompt; 0
+    without short caches.
+
+    A group waits with all that a slot of the sampler's state has: its prompt, its captions in short caches, where its
+    draws stand (``rollout.parking``). Nothing is put on a device. Raises PlanningError if no largest prompt is set.
+    """
+    if not config.rollout.short_groups:
+        return 0
+    policy = parameters_anywhere(config, model)
+    mesh = local_mesh(1, jax.local_devices(backend="cpu")[:1])
+    trained = (policy.trainable, policy.frozen)
+    types = tuple(own_types(policy.graphdef, tree, config.model.dtype) for tree in trained)
+    narrow = jax.tree.map(lambda x, dtype: jax.ShapeDtypeStruct(x.shape, dtype), trained, types)
+    params, frozen = placed(narrow, NamedSharding(mesh, PartitionSpec()))
+    sizes = largest_sizes(config, model)
+    prompt = placed(abstract_prompt(config, model, sizes, 1), NamedSharding(mesh, PartitionSpec(DATA_AXIS)))
+    sampler = GroupSampler(
+        policy.graphdef,
+        dataclasses.replace(config.rollout, groups_per_batch=1, short_groups=_SLOTS),
+        end_ids=(model.spec.end_token_id or 0,),
+        banned_ids=model.spec.special_token_ids,
+        mesh=mesh,
+    )
+    state = sampler.abstract_calls(params, frozen, prompt, None, short=True).state
+    groups = -(-config.grpo.groups_per_step // (config.distributed.processes or 1))
+    return groups * bytes_per_device(state) // _SLOTS

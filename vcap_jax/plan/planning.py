@@ -10,10 +10,9 @@ import jax
 from vcap_jax.kernels.attention import Kernel
 from vcap_jax.models.widths import columns_for
 from vcap_jax.plan import targets
-from vcap_jax.plan.abstract import Model, abstract_policy, largest_sizes, model_of
+from vcap_jax.plan.abstract import abstract_policy, largest_sizes, model_of
 from vcap_jax.plan.compiled import compile_program
 from vcap_jax.plan.costs import Cost
-from vcap_jax.plan.errors import PlanningError
 from vcap_jax.plan.offload import Waiting, check_sending
 from vcap_jax.plan.programs import step_programs
 from vcap_jax.plan.result import (
@@ -26,8 +25,9 @@ from vcap_jax.plan.result import (
     Row,
     peaks_by_phase,
 )
-from vcap_jax.plan.turns import Turns, take_turns, turns_of
-from vcap_jax.plan.work import FORWARD, Shapes, Step, Work
+from vcap_jax.plan.targets import PlanningError
+from vcap_jax.plan.turns import take_turns, turns_of
+from vcap_jax.plan.work import FORWARD, Step, Work
 from vcap_jax.run.checks import check_target
 from vcap_jax.run.config import RunConfig
 from vcap_jax.system.hardware import Hardware, gpus
@@ -132,14 +132,8 @@ def make_plan(
         config,
         model,
         policy,
-        Shapes(
-            sizes=sizes,
-            groups=laid.groups,
-            batch=laid.batch,
-            micro=laid.micro,
-            decoded=decoded,
-            short=laid.short,
-        ),
+        sizes,
+        decoded,
         devices=everywhere,
         host_devices=host,
         hosts=laid.policy.hosts,
@@ -173,7 +167,9 @@ def make_plan(
         decoding_longest=_decoding_time(step, rows, laid.policy, decoded, decoded),
         decoding_usual=_decoding_time(step, rows, laid.policy, *_usual_lengths(config)),
         waiting=_waiting(step, rows, laid),
-        turns=_turns(config, model, rows, fraction, laid) if take_turns(config) and not left_out else None,
+        turns=turns_of(config, model, peaks_by_phase(rows), share=fraction, hardware=laid.policy)
+        if take_turns(config) and not left_out
+        else None,
         left_out=tuple(left_out),
     )
 
@@ -188,12 +184,6 @@ def _waiting(step: Step, rows: Sequence[Row], laid: Layout) -> Waiting | None:
         hardware=laid.policy,
         host_memory=laid.hardware.host_memory,
     )
-
-
-def _turns(
-    config: RunConfig, model: Model, rows: Sequence[Row], fraction: float | None, laid: Layout
-) -> Turns:
-    return turns_of(config, model, peaks_by_phase(rows), share=fraction, hardware=laid.policy)
 
 
 def _usual_lengths(config: RunConfig) -> tuple[int, int]:

@@ -23,6 +23,7 @@ from vcap_jax.parallel.sharding import MeshConfig, Placement
 from vcap_jax.plan.abstract import (
     AbstractPolicy,
     Model,
+    Sizes,
     abstract_prompt,
     bytes_per_device,
     features_of,
@@ -31,7 +32,7 @@ from vcap_jax.plan.abstract import (
 )
 from vcap_jax.plan.offload import named, sending
 from vcap_jax.plan.rollout_programs import decoder_bytes, rollout_programs
-from vcap_jax.plan.work import FORWARD, Shapes, Step, Work
+from vcap_jax.plan.work import FORWARD, Step, Work
 from vcap_jax.run.config import RunConfig
 from vcap_jax.training.optimizer import TrainState, build_optimizer
 
@@ -40,25 +41,29 @@ def step_programs(
     config: RunConfig,
     model: Model,
     policy: AbstractPolicy,
-    shapes: Shapes,
+    sizes: Sizes,
+    decoded: int,
     *,
     devices: Sequence[jax.Device],
     host_devices: Sequence[jax.Device],
     hosts: int,
 ) -> Step:
-    """The programs of one step of ``config`` on ``devices``, with rollout on each host's own."""
+    """The programs of one step of ``config`` on ``devices``, with rollout on each host's own.
+
+    sizes: of the largest prompt and captions. decoded: tokens that the longest captions are decoded to.
+    """
     rules = model.family.partition_rules
     placement = Placement.build(config.mesh, devices, rules=rules)
     params = placement.abstract(policy.trainable)
     frozen = placement.abstract(policy.frozen)
     reference = None if policy.reference is None else placement.abstract(policy.reference)
     lora = config.model.lora is not None
-    update = _update(config, policy, placement, params, frozen, reference, model, shapes)
+    update = _update(config, policy, placement, params, frozen, reference, model, sizes)
     own = placement
     if hosts > 1:
         host_mesh = MeshConfig(data=-1, fsdp=1, tensor=config.mesh.tensor)
         own = Placement.build(host_mesh, host_devices, rules=rules)
-    rollout = rollout_programs(config, model, policy, shapes, placement, own, host_devices, hosts)
+    rollout = rollout_programs(config, model, policy, sizes, decoded, placement, own, host_devices, hosts)
     trees = named(config.rollout.offload, params, update.optimizer, reference)
     waiting = {name: bytes_per_device(tree) for name, tree in trees.items()}
     state = {
@@ -99,9 +104,11 @@ def _update(
     frozen: Params,
     reference: Params | None,
     model: Model,
-    shapes: Shapes,
+    sizes: Sizes,
 ) -> _Update:
-    sizes, grpo = shapes.sizes, config.grpo
+    grpo = config.grpo
+    micro = grpo.groups_per_micro_batch
+    micro_batches = -(-grpo.groups_per_step // micro)
     optimizer = build_optimizer(config.optimizer, 1000)
     programs = UpdatePrograms(
         policy.graphdef,
@@ -110,11 +117,11 @@ def _update(
         temperature=config.rollout.sampling.temperature,
         logprob_chunk=grpo.logprob_chunk,
     )
-    prompt = abstract_prompt(config, model, sizes, shapes.micro)
+    prompt = abstract_prompt(config, model, sizes, micro)
     features = placed_batch(features_of(policy, prompt), placement)
     # Without its pixels, as ``Collector`` keeps it.
     prompt = placed_batch(prompt.without_vision(), placement)
-    lead = (shapes.micro, sizes.captions)
+    lead = (micro, sizes.captions)
     captions = placed_batch(
         CaptionBatch(
             tokens=jax.ShapeDtypeStruct((*lead, sizes.caption_tokens), jnp.int32),
@@ -147,7 +154,7 @@ def _update(
             lower=lambda: programs.accumulate.lower(
                 params, frozen, params, prompt, features, captions, totals, old, anchor, None
             ),
-            count=shapes.micro_batches * grpo.num_iterations,
+            count=micro_batches * grpo.num_iterations,
             arguments=part + bytes_per_device(captions),
             attention=True,
             # All parameters for each direction; the gradients are added to what there is.
@@ -174,11 +181,11 @@ def _update(
                 lower=lambda: programs.logprobs.lower(
                     anchor_params, frozen, prompt, features, captions.tokens
                 ),
-                count=shapes.micro_batches * passes,
+                count=micro_batches * passes,
                 arguments=part,
                 attention=True,
                 moved=part + everything,
             ),
         )
     # Those of a step that is drawn ahead are there as well.
-    return _Update(tuple(work), moments, part * shapes.micro_batches * (1 + config.rollout.ahead))
+    return _Update(tuple(work), moments, part * micro_batches * (1 + config.rollout.ahead))

@@ -17,6 +17,7 @@ from vcap_jax.parallel.sharding import Placement
 from vcap_jax.plan.abstract import (
     AbstractPolicy,
     Model,
+    Sizes,
     abstract_prompt,
     bytes_per_device,
     features_of,
@@ -24,7 +25,7 @@ from vcap_jax.plan.abstract import (
     placed_batch,
 )
 from vcap_jax.plan.lengths import Decoding
-from vcap_jax.plan.work import Shapes, Work
+from vcap_jax.plan.work import Work
 from vcap_jax.rollout.decode_state import DATA_AXIS
 from vcap_jax.rollout.placement import local_mesh, own_types
 from vcap_jax.rollout.sampler import AbstractCalls, GroupSampler
@@ -47,7 +48,8 @@ def rollout_programs(
     config: RunConfig,
     model: Model,
     policy: AbstractPolicy,
-    shapes: Shapes,
+    sizes: Sizes,
+    decoded: int,
     everywhere: Placement,
     own: Placement,
     devices: Sequence[jax.Device],
@@ -55,8 +57,9 @@ def rollout_programs(
 ) -> Rollout:
     """Each host decodes its share of the groups with a copy of the parameters in the computation's type.
 
-    everywhere: of all hosts, where parameters lie for training. own: where this host's prompts are encoded. One of
-    several hosts has the parameters whole for that, see ``RunContext.own_params``.
+    sizes, decoded: see ``programs.step_programs``. everywhere: of all hosts, where parameters lie for training. own:
+    where this host's prompts are encoded. One of several hosts has the parameters whole for that, see
+    ``RunContext.own_params``.
     """
     mesh = local_mesh(config.mesh.tensor, devices)
     whole = NamedSharding(mesh, PartitionSpec())
@@ -64,10 +67,11 @@ def rollout_programs(
     types = tuple(own_types(policy.graphdef, tree, config.model.dtype) for tree in trained)
     narrow = jax.tree.map(lambda x, dtype: jax.ShapeDtypeStruct(x.shape, dtype), trained, types)
     params, frozen = placed(narrow, whole)
-    groups = shapes.micro // hosts
+    of_step, micro = config.grpo.groups_per_step, config.grpo.groups_per_micro_batch
+    at_once, short = config.rollout.groups_per_batch, config.rollout.short_groups
     encoders = own.abstract(trained if hosts == 1 else narrow)
 
-    empty = abstract_prompt(config, model, shapes.sizes, groups)
+    empty = abstract_prompt(config, model, sizes, micro // hosts)
     by_replica = NamedSharding(mesh, PartitionSpec(DATA_AXIS))
     prompt = placed(empty, by_replica)
     features = placed(features_of(policy, empty), by_replica)
@@ -81,8 +85,8 @@ def rollout_programs(
     )
     calls = sampler.abstract_calls(params, frozen, prompt, features)
     # Prompts are looked at and computed for the caches that they come into first.
-    first = sampler.abstract_calls(params, frozen, prompt, features, short=True) if shapes.short else calls
-    brief = min(shapes.decoded, columns_for(config.rollout.short_length)) if shapes.short else 0
+    first = sampler.abstract_calls(params, frozen, prompt, features, short=True) if short else calls
+    brief = min(decoded, columns_for(config.rollout.short_length)) if short else 0
     part, everything = bytes_per_device((prompt, features)), decoder_bytes(config, policy)
     slots, stored = calls.state.done.shape[0], calls.state.tokens.shape[-1]
     encode = vision_encoder(policy.graphdef)
@@ -91,7 +95,7 @@ def rollout_programs(
         """Of captions of at most ``longest`` tokens, ``count`` tokens of a step."""
         columns = calls.state.tokens.shape[-1]
         # Without the columns behind them for new tokens.
-        width = min(shapes.sizes.caption_tokens, columns_for(longest))
+        width = min(sizes.caption_tokens, columns_for(longest))
         return Work(
             name=f"decode ({columns_for(longest)} columns)",
             phase="rollout",
@@ -99,7 +103,7 @@ def rollout_programs(
             count=count,
             arguments=part + bytes_per_device(calls.state),
             decoding=True,
-            rounds=min(config.rollout.decode_steps_per_call, config.rollout.max_completion_length),
+            rounds=config.rollout.chunk,
             # Parameters once, every prompt once for its group, every caption.
             moved=everything
             + bytes_per_device(calls.state.prompt)
@@ -135,7 +139,7 @@ def rollout_programs(
             name="vision",
             phase="rollout",
             lower=lambda: encode.lower(*encoders, seen),
-            count=shapes.micro_batches,
+            count=-(-of_step // micro),
             # Prompts are looked at while others decode.
             arguments=part + bytes_per_device(first.state),
             kept=True,
@@ -146,15 +150,15 @@ def rollout_programs(
             name="prefill",
             phase="rollout",
             lower=first.fill,
-            count=-(-shapes.groups // (hosts * first.groups_per_fill)),
+            count=-(-of_step // (hosts * first.groups_per_fill)),
             arguments=part + bytes_per_device(first.state),
             attention=True,
-            seen=_seen_before(shapes.sizes.tokens, config.rollout.prefill_chunk),
+            seen=_seen_before(sizes.tokens, config.rollout.prefill_chunk),
             moved=everything
             + first.groups_per_fill * bytes_per_device(first.state.prompt) // first.state.done.shape[0],
         ),
-        decode(calls, config.rollout.max_completion_length, shapes.rounds * (shapes.decoded - brief)),
-        *([decode(first, config.rollout.short_length, shapes.short_rounds * brief)] if shapes.short else []),
+        decode(calls, config.rollout.max_completion_length, -(-of_step // at_once) * (decoded - brief)),
+        *([decode(first, config.rollout.short_length, -(-of_step // short) * brief)] if short else []),
     )
     own_bytes = (0, 0) if hosts == 1 else (bytes_per_device(encoders), bytes_per_device(encoders[1]))
     replicas = mesh.shape[DATA_AXIS]
@@ -162,12 +166,12 @@ def rollout_programs(
         buckets=sampler.buckets(replicas),
         short=sampler.short_buckets(replicas),
         replicas=replicas,
-        groups=-(-shapes.groups // hosts),
-        captions=shapes.sizes.captions,
-        chunk=min(config.rollout.decode_steps_per_call, config.rollout.max_completion_length),
+        groups=-(-of_step // hosts),
+        captions=sizes.captions,
+        chunk=config.rollout.chunk,
         parameters=everything,
         prompt=bytes_per_device(calls.state.prompt) * replicas // slots,
-        column=bytes_per_device(calls.state.captions) * replicas / (slots * shapes.sizes.captions * stored),
+        column=bytes_per_device(calls.state.captions) * replicas / (slots * sizes.captions * stored),
         block=policy.kernel.range_block,
     )
     return Rollout(work, decoding, *own_bytes, bytes_per_device(calls.params))

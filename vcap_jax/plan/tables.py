@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 from vcap_jax.plan.offload import POOL, POOL_VARIABLE, Waiting
-from vcap_jax.plan.remedies import Trial
 from vcap_jax.plan.result import MEAN_CAPTION, SAMPLES, Plan, Row
+from vcap_jax.plan.trials import Trial
 from vcap_jax.plan.turns import Turns
 from vcap_jax.system.hardware import GIB
 
@@ -158,22 +158,10 @@ def _turns(plan: Plan) -> str:
 
 
 def _programs(plan: Plan) -> str:
-    header = [
-        "program",
-        "runs a step",
-        "resident",
-        "arguments",
-        "results",
-        "temporaries",
-        "on host",
-        "peak",
-        "of capacity",
-    ]
-    header += ["TFLOP", "by formula", "at least", "GB moved", "at least", "GB sent", "ms at best", "bound by"]
-    header += ["ms at least", "reached"]
-    programs = f"Programs, GiB per device of {gib(plan.capacity)} usable; one run each:\n" + table(
-        header, [_program(plan, row) for row in plan.rows]
-    )
+    rows = [_program(plan, row) for row in plan.rows]
+    header, cells = [heading for heading, _ in rows[0]], [[cell for _, cell in row] for row in rows]
+    title = f"Programs, GiB per device of {gib(plan.capacity)} usable; one run each:\n"
+    programs = title + table(header, cells)
     chip = plan.layout.policy.chip
     if not (chip.host_link_estimated and any(row.host for row in plan.rows)):
         return programs
@@ -184,30 +172,31 @@ def _programs(plan: Plan) -> str:
     )
 
 
-def _program(plan: Plan, row: Row) -> list[str]:
+def _program(plan: Plan, row: Row) -> list[tuple[str, str]]:
+    """Headings and cells."""
     c, floor = row.compiled, row.floor
+    estimated = row.bound == "host" and plan.layout.policy.chip.host_link_estimated
+    bound = f"{row.bound}{' (estimate)' if estimated else ''}{' (not all counted)' if c.cost.unknown else ''}"
     return [
-        row.name,
-        f"{row.count:,.0f}",
-        gib(row.resident),
-        gib(c.arguments),
-        gib(c.results),
-        gib(c.temporaries),
-        gib(c.host),
-        gib(row.peak) + (" (refused)" if c.refused else ""),
-        f"{row.peak / plan.capacity:.0%}",
-        f"{c.cost.flops / 1e12:,.1f}",
-        f"{c.cost.by_formula / 1e12:,.1f}",
-        "-" if floor is None else f"{floor.flops / 1e12:,.1f}",
-        f"{c.cost.moved / 1e9:,.1f}",
-        "-" if floor is None else f"{floor.moved / 1e9:,.1f}",
-        f"{c.cost.sent / 1e9:,.1f}",
-        f"{1e3 * row.seconds:,.1f}",
-        row.bound
-        + (" (estimate)" if row.bound == "host" and plan.layout.policy.chip.host_link_estimated else "")
-        + (" (not all counted)" if c.cost.unknown else ""),
-        "-" if floor is None else f"{1e3 * floor.seconds:,.1f}",
-        "-" if row.reached is None else f"{row.reached:.0%}",
+        ("program", row.name),
+        ("runs a step", f"{row.count:,.0f}"),
+        ("resident", gib(row.resident)),
+        ("arguments", gib(c.arguments)),
+        ("results", gib(c.results)),
+        ("temporaries", gib(c.temporaries)),
+        ("on host", gib(c.host)),
+        ("peak", gib(row.peak) + (" (refused)" if c.refused else "")),
+        ("of capacity", f"{row.peak / plan.capacity:.0%}"),
+        ("TFLOP", f"{c.cost.flops / 1e12:,.1f}"),
+        ("by formula", f"{c.cost.by_formula / 1e12:,.1f}"),
+        ("at least", "-" if floor is None else f"{floor.flops / 1e12:,.1f}"),
+        ("GB moved", f"{c.cost.moved / 1e9:,.1f}"),
+        ("at least", "-" if floor is None else f"{floor.moved / 1e9:,.1f}"),
+        ("GB sent", f"{c.cost.sent / 1e9:,.1f}"),
+        ("ms at best", f"{1e3 * row.seconds:,.1f}"),
+        ("bound by", bound),
+        ("ms at least", "-" if floor is None else f"{1e3 * floor.seconds:,.1f}"),
+        ("reached", "-" if row.reached is None else f"{row.reached:.0%}"),
     ]
 
 

@@ -11,12 +11,15 @@ import importlib.util
 import os
 from typing import TYPE_CHECKING
 
-from vcap_jax.plan.errors import PlanningError
 from vcap_jax.system.errors import VCapError
 from vcap_jax.system.hardware import Chip
 
 if TYPE_CHECKING:
     import jax
+
+
+class PlanningError(VCapError, ValueError):
+    """A plan that was asked for and cannot be made; the message names what to give instead."""
 
 
 class MissingPlugin(VCapError, RuntimeError):

@@ -1,4 +1,4 @@
-"""What a plan is made of: the programs of a step, how it is cut, and what is in memory beside them."""
+"""What a plan is made of: the programs of a step, and what is in memory beside them."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 from jax.stages import Lowered
 
-from vcap_jax.plan.abstract import Sizes
 from vcap_jax.plan.lengths import Decoding
-from vcap_jax.rollout.sampler import Offloaded
+from vcap_jax.rollout.config import Offloaded
 
 FORWARD = "log-probabilities"
 """The program that is one forward pass of a micro-batch's tokens."""
@@ -53,32 +52,3 @@ class Step:
     resident: Mapping[str, Mapping[str, int]]
     waiting: Mapping[Offloaded, int]
     send: Callable[[], Lowered]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Shapes:
-    """How a step is cut. groups: of a step. batch: those that decode side by side, of all hosts; short: those with
-    short caches, 0 if there are none. micro: of a micro-batch. decoded: tokens that the longest captions are decoded
-    to."""
-
-    sizes: Sizes
-    groups: int
-    batch: int
-    micro: int
-    decoded: int
-    short: int = 0
-
-    @property
-    def rounds(self) -> int:
-        """How often all slots are filled in a step, the last time perhaps not all of them."""
-        return -(-self.groups // self.batch)
-
-    @property
-    def short_rounds(self) -> int:
-        """The same of the slots with short caches."""
-        return -(-self.groups // self.short)
-
-    @property
-    def micro_batches(self) -> int:
-        """Of a step; the last may be short, and is padded."""
-        return -(-self.groups // self.micro)

@@ -12,7 +12,7 @@ import numpy as np
 
 from vcap_jax.grpo.advantages import overlong_penalty
 from vcap_jax.grpo.records import StepReport
-from vcap_jax.grpo.step_metrics import alarm_metrics, judge_metrics, reward_metrics
+from vcap_jax.grpo.step_metrics import judge_metrics, reward_metrics
 from vcap_jax.report.metrics import MetricsWriter, Row, read_metrics
 from vcap_jax.report.progress import Progress
 from vcap_jax.report.run_folder import RunFolder
@@ -74,7 +74,12 @@ class RunLog:
         if self._world is not None:
             groups = [(result.sample_id, result.captions) for result in results]
             row |= fact_metrics(self._world.train_scenes, groups)
-        alarms, warnings = alarm_metrics(self._alarms, report.step, results, {**row, **report.update})
+        alarms, warnings = self._alarms.step(
+            report.step,
+            [result.scores for result in results],
+            [result.captions for result in results],
+            {**row, **report.update},
+        )
         row |= alarms
         if self._second_judge is not None:
             row |= self._second_judge.metrics()

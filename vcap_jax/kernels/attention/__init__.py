@@ -6,9 +6,7 @@
 """
 
 from vcap_jax.kernels.attention.backends import (
-    DECODING_NAMES,
     HOPPER,
-    NAMES,
     OWN,
     OWN_DECODING,
     DecodingName,
@@ -23,25 +21,20 @@ from vcap_jax.kernels.attention.backends import (
     require_decoding,
     require_kernel,
 )
-from vcap_jax.kernels.attention.caption_rows import rows_of
 from vcap_jax.kernels.attention.chunked import CHUNKED, Chunked
 from vcap_jax.kernels.attention.cudnn import CuDNN
-from vcap_jax.kernels.attention.decode import decode
+from vcap_jax.kernels.attention.decode import decode, rows_of
 from vcap_jax.kernels.attention.hopper import Hopper
 from vcap_jax.kernels.attention.kernel import Cached, Kernel, Seen, TokenKernel, UnsupportedAttention
 from vcap_jax.kernels.attention.native import Native
 from vcap_jax.kernels.attention.per_device import head_parts
-from vcap_jax.kernels.attention.shared_prefix import LOG_SUM_EXP, OUTPUT, causal, frames, grouped
+from vcap_jax.kernels.attention.shared_prefix import causal, frames, grouped
 from vcap_jax.kernels.attention.splash import Splash
 from vcap_jax.kernels.attention.tpu_decode import TpuDecode
 
 __all__ = [
     "CHUNKED",
-    "DECODING_NAMES",
     "HOPPER",
-    "LOG_SUM_EXP",
-    "NAMES",
-    "OUTPUT",
     "OWN",
     "OWN_DECODING",
     "Cached",

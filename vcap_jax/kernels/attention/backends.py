@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import jax
 import jax.numpy as jnp
@@ -29,9 +29,7 @@ logger = logging.getLogger(__name__)
 Array = jax.Array
 
 Name = Literal["auto", "dense", "chunked", "native", "cudnn", "splash"]
-NAMES: tuple[str, ...] = ("auto", "dense", "chunked", "native", "cudnn", "splash")
 DecodingName = Literal["auto", "dense", "native", "hopper", "tpu"]
-DECODING_NAMES: tuple[str, ...] = ("auto", "dense", "native", "hopper", "tpu")
 
 PLATFORMS = {"gpu": "cuda", "cuda": "cuda", "tpu": "tpu", "cpu": "cpu"}
 """What JAX calls the platforms of its devices, and what they are called here."""
@@ -80,7 +78,6 @@ class Paired:
 
     @property
     def range_block(self) -> int | None:
-        """See ``TokenKernel``."""
         return self.tokens.range_block
 
     def check(self, dtype: DTypeLike, head_size: int) -> None:
@@ -91,7 +88,6 @@ class Paired:
         return self.sequences.parts(scores)
 
     def decode(self, queries: Array, prompt: Cached, captions: Cached) -> Array:
-        """See ``attention.decode``."""
         return self.tokens.decode(queries, prompt, captions)
 
 
@@ -99,18 +95,17 @@ def kernel(name: str) -> Kernel:
     """The kernel of that name, unchecked. Raises ValueError for a name that is none."""
     kernels: dict[str, Kernel] = {k.name: k for k in (Dense(), CHUNKED, Native(), CuDNN(), Splash())}
     if name not in kernels:
-        raise ValueError(f"model.attention is {name!r}; it must be one of {', '.join(NAMES)}")
+        raise ValueError(f"model.attention is {name!r}; it must be one of {', '.join(get_args(Name))}")
     return kernels[name]
 
 
 def choose(name: str, *, platform: str, dtype: DTypeLike, head_sizes: Mapping[str, int]) -> Kernel:
     """The kernel for a model on a platform.
 
-    Args:
-        name: one of ``NAMES``.
-        platform: of the devices, as JAX names it (``device.platform``): cpu, gpu or cuda, tpu.
-        dtype: what the model computes in.
-        head_sizes: of each part of the model that attends.
+    name: one of ``Name``.
+    platform: of the devices, as JAX names it (``device.platform``): cpu, gpu or cuda, tpu.
+    dtype: what the model computes in.
+    head_sizes: of each part of the model that attends.
 
     "auto" takes the platform's own kernel: cuDNN, Splash, or the C++ one of CPUs. Where that cannot compute the model
     (cuDNN: float32, odd head sizes; C++: no compiler) it takes "chunked" and warns. A model that attends nowhere calls
@@ -157,7 +152,9 @@ def token_kernel(name: str) -> TokenKernel:
     """The kernel for new tokens of that name, unchecked. Raises ValueError for a name that is none."""
     kernels: dict[str, TokenKernel] = {k.name: k for k in (Dense(), Native(), Hopper(), TpuDecode())}
     if name not in kernels:
-        raise ValueError(f"model.decode_attention is {name!r}; it must be one of {', '.join(DECODING_NAMES)}")
+        raise ValueError(
+            f"model.decode_attention is {name!r}; it must be one of {', '.join(get_args(DecodingName))}"
+        )
     return kernels[name]
 
 
@@ -172,10 +169,9 @@ def choose_decoding(
 ) -> Kernel:
     """``chosen`` (see ``choose``) with the kernel for new tokens of that name.
 
-    Args:
-        name: one of ``DECODING_NAMES``.
-        platform, dtype, head_sizes: as ``choose`` takes them.
-        capability: of a GPU, its compute capability ("9.0").
+    name: one of ``DecodingName``.
+    platform, dtype, head_sizes: as ``choose`` takes them.
+    capability: of a GPU, its compute capability ("9.0").
 
     "auto" takes the platform's own where ``chosen`` is the platform's own and the device has it: on Hopper GPUs and
     TPUs a kernel of this package, on CPUs the C++; elsewhere, and for head sizes that it does not take, plain products.
@@ -210,7 +206,7 @@ def choose_decoding(
     return chosen if tokens.name == chosen.decoding else Paired(sequences=chosen, tokens=tokens)
 
 
-def _check(kernel: Kernel | TokenKernel, dtype: DTypeLike, head_sizes: Mapping[str, int]) -> None:
+def _check(kernel: TokenKernel, dtype: DTypeLike, head_sizes: Mapping[str, int]) -> None:
     for part, size in head_sizes.items():
         try:
             kernel.check(dtype, size)
@@ -222,9 +218,8 @@ def kernels_in(program: str) -> frozenset[str]:
     """Which platform kernels ("cudnn", "splash", "native", and for new tokens "hopper", "tpu") a compiled program
     really calls.
 
-    Args:
-        program: ``jit(f).lower(...).compile().as_text()``. Before compilation a kernel that is partitioned over
-            devices is not to be seen yet.
+    program: ``jit(f).lower(...).compile().as_text()``. Before compilation a kernel that is partitioned over
+        devices is not to be seen yet.
     """
     found = {name for name, call in CUSTOM_CALLS.items() if call in program}
     if DECODING_CALLS["tpu"] in program:

@@ -1,11 +1,15 @@
-"""Attention of one new token of each caption: the group is a batch axis of the queries only."""
+"""Attention of one new token of each caption, the group being a batch axis of the queries only; and how the caches of
+captions lie: one row for each key head of each caption, heads in parts first.
+
+Groups, captions and heads are one axis, which a product takes as it is. Devices along ``tensor`` have a part of the
+heads each, so the parts are outermost there: [parts, B, G, K / parts], flat.
+"""
 
 from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
 
-from vcap_jax.kernels.attention.caption_rows import heads_of, rows_of
 from vcap_jax.kernels.attention.kernel import Cached
 from vcap_jax.kernels.attention.scores import MASKED, group_heads, scores
 from vcap_jax.kernels.matmul import einsum_float32
@@ -20,13 +24,10 @@ def decode(queries: Array, prompt: Cached, captions: Cached) -> Array:
     with G R rows: they are read once per group. Keys lie with the token axis last, values with it second to last, the
     order in which products take them without a transposition.
 
-    Args:
-        queries: [B, G, H, d].
-        prompt: keys [B, K, d, P], values [B, K, P, d].
-        captions: keys [B G K, d, T], values [B G K, T, d], rows as in ``caption_rows``; one column at least is visible.
-
-    Returns:
-        [B, G, H, d].
+    queries: [B, G, H, d].
+    prompt: keys [B, K, d, P], values [B, K, P, d].
+    captions: keys [B G K, d, T], values [B G K, T, d], rows as above; one column at least is visible.
+    Returns [B, G, H, d].
     """
     batch, group, _, dim = queries.shape
     key_heads = prompt.keys.shape[1]
@@ -57,3 +58,27 @@ def decode(queries: Array, prompt: Cached, captions: Cached) -> Array:
     out += together(heads_of(own, batch, group, parts))
     out = (out / total).astype(queries.dtype).reshape(batch, key_heads, group, heads, dim)
     return jnp.swapaxes(out, 1, 2).reshape(queries.shape)
+
+
+def rows_of(x: Array, parts: int) -> Array:
+    """[B, G, K, ...] -> [parts B G K / parts, ...]."""
+    if parts > 1:
+        x = jnp.moveaxis(x.reshape(*x.shape[:2], parts, -1, *x.shape[3:]), 2, 0)
+        return x.reshape(-1, *x.shape[4:])
+    return x.reshape(-1, *x.shape[3:])
+
+
+def heads_of(rows: Array, groups: int, captions: int, parts: int) -> Array:
+    """[parts B G K / parts, ...] -> [B, G, K, ...]."""
+    if parts > 1:
+        x = jnp.moveaxis(rows.reshape(parts, groups, captions, -1, *rows.shape[1:]), 0, 2)
+        return x.reshape(groups, captions, -1, *rows.shape[1:])
+    return rows.reshape(groups, captions, -1, *rows.shape[1:])
+
+
+def for_devices(rows: Array, groups: int, captions: int, parts: int, wanted: int) -> Array:
+    """[parts B G K / parts, ...] -> [wanted, B, G, K / wanted, ...]: a part for each device along ``tensor``."""
+    if parts == wanted:
+        return rows.reshape(parts, groups, captions, -1, *rows.shape[1:])
+    heads = heads_of(rows, groups, captions, parts)
+    return jnp.moveaxis(heads.reshape(groups, captions, wanted, -1, *heads.shape[3:]), 2, 0)

@@ -1,4 +1,4 @@
-"""The patterns with all scores in memory: for small sizes, and what everything else is compared with.
+"""The patterns of ``shared_prefix`` with all scores in memory: for small sizes, and what all else is compared with.
 
 A caption's scores against the prompt and against itself are normalised together, nothing is merged, and
 automatic differentiation does the rest.
@@ -15,7 +15,6 @@ Array = jax.Array
 
 
 def causal(queries: Array, keys: Array, values: Array) -> Array:
-    """See ``patterns.causal``."""
     length = queries.shape[1]
     return _attended(queries, keys, values, jnp.tril(jnp.ones((length, length), bool)))
 
@@ -23,7 +22,6 @@ def causal(queries: Array, keys: Array, values: Array) -> Array:
 def grouped(
     queries: Array, keys: Array, values: Array, lengths: Array, prompt_tokens: int, group: int
 ) -> Array:
-    """See ``patterns.grouped``."""
     batch, _, heads, dim = queries.shape
     split = [jnp.split(x, [prompt_tokens], axis=1) for x in (queries, keys, values)]
     (prompt_q, caption_q), (prompt_k, caption_k), (prompt_v, caption_v) = split
@@ -49,7 +47,6 @@ def grouped(
 def continued(
     queries: Array, keys: Array, values: Array, earlier_keys: Array, earlier_values: Array, start: Array
 ) -> Array:
-    """See ``continued.continued``."""
     length, earlier = queries.shape[1], earlier_keys.shape[1]
     visible = jnp.concatenate(
         [
@@ -63,7 +60,7 @@ def continued(
 
 
 def frames(queries: Array, keys: Array, values: Array, patches: Array) -> Array:
-    """See ``patterns.frames``, but that a frame without any patch gives means of its padding."""
+    """But for a frame without any patch, which gives means of its padding."""
     logits = scores("nqhd,nshd->nhqs", queries, keys)
     real = jnp.arange(keys.shape[1]) < patches[:, None]
     weights = jax.nn.softmax(jnp.where(real[:, None, None, :], logits, MASKED), axis=-1).astype(values.dtype)

@@ -113,16 +113,13 @@ class Hopper:
         _mosaic()
 
     def decode(self, queries: Array, prompt: Cached, captions: Cached) -> Array:
-        """See ``attention.decode``."""
         self.check(queries.dtype, queries.shape[-1])
         return decode_in_parts(self, queries, prompt, captions)
 
     def prompt(self, rows: Rows) -> Part:
-        """See ``KeyParts``."""
         return _part(rows, f"{NAME}_prompt", self.prompt_splits, interpret=self.interpret)
 
     def captions(self, rows: Rows) -> Part:
-        """See ``KeyParts``."""
         return _part(rows, f"{NAME}_captions", self.caption_splits, interpret=self.interpret)
 
 

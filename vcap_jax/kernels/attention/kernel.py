@@ -2,7 +2,7 @@
 
 A kernel's parts compute softmax(q k^T / sqrt(d)) v without ever holding all scores, for one of two patterns: causal,
 or every query sees the first ``lengths`` keys. The patterns of the model are put together from such parts
-(``patterns``): parts of one softmax over different keys are merged by their log-sum-exps, and each part's backward
+(``shared_prefix``): parts of one softmax over different keys are merged by their log-sum-exps, and each part's backward
 pass gets the merged output and log-sum-exp, which makes its weights the ones of the whole softmax.
 """
 
@@ -95,7 +95,6 @@ class Parts(Protocol):
     ) -> tuple[Float[Array, "N S H d"], Float[Array, "N H S"]]:
         """Output [N, S, H, d], float32 or the queries' type, and log-sum-exp [N, H, S] float32, natural, of the scaled
         scores. Rows that see no key may give anything."""
-        ...
 
     def backward(
         self, attended: Attended, gradient: Float[Array, "N S H d"], *, causal: bool
@@ -104,7 +103,6 @@ class Parts(Protocol):
 
         gradient: of the output, in the queries' type.
         """
-        ...
 
 
 class TokenKernel(Protocol):
@@ -113,50 +111,27 @@ class TokenKernel(Protocol):
     @property
     def name(self) -> str:
         """As in ``model.decode_attention``."""
-        ...
 
     @property
     def range_block(self) -> int | None:
         """Columns of a caption's cache that are read at a time, as far as its own length; None where caches are read to
         a width that all captions share."""
-        ...
 
     def check(self, dtype: DTypeLike, head_size: int) -> None:
         """Raises UnsupportedAttention if the kernel cannot compute in ``dtype`` or with heads of that size."""
-        ...
 
     def decode(self, queries: Array, prompt: Cached, captions: Cached) -> Array:
         """One new token of each caption, see ``attention.decode``."""
-        ...
 
 
-class Kernel(Protocol):
-    """One way to compute attention. A value, as its parts are."""
-
-    @property
-    def name(self) -> str:
-        """As in ``model.attention``."""
-        ...
+class Kernel(TokenKernel, Protocol):
+    """One way to compute attention of whole sequences, under its name in ``model.attention``; most have none of their
+    own for new tokens, which ``decode`` computes."""
 
     @property
     def decoding(self) -> str:
         """The name of what ``decode`` is, as in ``model.decode_attention``."""
-        ...
-
-    @property
-    def range_block(self) -> int | None:
-        """See ``TokenKernel``."""
-        ...
-
-    def check(self, dtype: DTypeLike, head_size: int) -> None:
-        """Raises UnsupportedAttention if the kernel cannot compute in ``dtype`` or with heads of that size."""
-        ...
 
     def parts(self, scores: int) -> Parts | None:
         """What to put a pattern with that many scores together from; None if all of them are better kept in memory
         (``dense``)."""
-        ...
-
-    def decode(self, queries: Array, prompt: Cached, captions: Cached) -> Array:
-        """One new token of each caption, see ``attention.decode``; most kernels have none of their own for it."""
-        ...

@@ -33,7 +33,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
 
-from vcap_jax.kernels.attention.caption_rows import for_devices
+from vcap_jax.kernels.attention.decode import for_devices
 from vcap_jax.kernels.attention.kernel import Attended, Cached, UnsupportedAttention
 from vcap_jax.kernels.attention.per_device import Division
 from vcap_jax.kernels.attention.scores import seen_lengths
@@ -104,7 +104,6 @@ class Native:
         return d_queries, d_keys, d_values
 
     def decode(self, queries: Array, prompt: Cached, captions: Cached) -> Array:
-        """See ``attention.decode``."""
         (batch, group, heads, _), key_heads = queries.shape, prompt.keys.shape[1]
         if heads // key_heads > MOST_HEADS:
             raise UnsupportedAttention(

@@ -1,4 +1,5 @@
-"""The three patterns of whole sequences, put together from a kernel's parts: causal, grouped, frames.
+"""The patterns of whole sequences, put together from a kernel's parts: causal, grouped, frames, and the causal one of a
+prompt that is computed in stretches (continued).
 
 Nothing here is ever as large as queries times keys. A group [prompt | caption 1 | ... | caption G]
 is three products: the prompt with itself (causal), all captions with the real part of the prompt
@@ -39,11 +40,8 @@ OUTPUT, LOG_SUM_EXP = "attention_output", "attention_log_sum_exp"
 def causal(queries: Array, keys: Array, values: Array, kernel: Kernel) -> Array:
     """Every token sees itself and what came before it. Right padding needs no mask: nothing real sees it.
 
-    Args:
-        queries: [B, S, H, d]; keys, values: [B, S, K, d].
-
-    Returns:
-        [B, S, H, d].
+    queries: [B, S, H, d]; keys, values: [B, S, K, d].
+    Returns [B, S, H, d].
     """
     batch, length, heads, _ = queries.shape
     parts = kernel.parts(batch * heads * length**2)
@@ -55,12 +53,9 @@ def causal(queries: Array, keys: Array, values: Array, kernel: Kernel) -> Array:
 def frames(queries: Array, keys: Array, values: Array, patches: Array, kernel: Kernel) -> Array:
     """Vision attention: every patch sees all real patches of its own frame; a frame without any gives zeros.
 
-    Args:
-        queries, keys, values: [N, L, H, d].
-        patches: [N] int32, real patches of each frame.
-
-    Returns:
-        [N, L, H, d].
+    queries, keys, values: [N, L, H, d].
+    patches: [N] int32, real patches of each frame.
+    Returns [N, L, H, d].
     """
     count, length, heads, _ = queries.shape
     parts = kernel.parts(count * heads * length**2)
@@ -82,14 +77,11 @@ def grouped(
 
     The prompt is causal; caption tokens see the real part of the prompt and the past of their own caption.
 
-    Args:
-        queries: [B, P + G * T, H, d]; keys, values: [B, P + G * T, K, d].
-        lengths: [B] int32, real prompt tokens (the rest of P is padding).
-        prompt_tokens: P.
-        group: G.
-
-    Returns:
-        [B, P + G * T, H, d].
+    queries: [B, P + G * T, H, d]; keys, values: [B, P + G * T, K, d].
+    lengths: [B] int32, real prompt tokens (the rest of P is padding).
+    prompt_tokens: P.
+    group: G.
+    Returns [B, P + G * T, H, d].
     """
     batch, length, heads, _ = queries.shape
     caption_tokens = length - prompt_tokens
@@ -98,6 +90,40 @@ def grouped(
     if parts is None:
         return dense.grouped(queries, keys, values, lengths, prompt_tokens, group)
     return _grouped(parts, prompt_tokens, group, queries, keys, values, lengths)
+
+
+def continued(
+    queries: Array,
+    keys: Array,
+    values: Array,
+    earlier_keys: Array,
+    earlier_values: Array,
+    start: Array,
+    kernel: Kernel,
+) -> Array:
+    """Every token sees itself, what came before it in the stretch, and all ``start`` tokens before the stretch.
+
+    Forward only: two parts of one softmax, merged by their log-sum-exps, or all scores in memory.
+
+    queries: [B, S, H, d]; keys, values: [B, S, K, d], the stretch.
+    earlier_keys, earlier_values: [B, P, K, d], of which the first ``start`` are filled.
+    start: int32 scalar.
+    Returns [B, S, H, d].
+    """
+    batch, length, heads, _ = queries.shape
+    parts = kernel.parts(batch * heads * length * (earlier_keys.shape[1] + length))
+    if parts is None:
+        return dense.continued(queries, keys, values, earlier_keys, earlier_values, start)
+    lengths = jnp.full(batch, start, jnp.int32)
+    inside, inside_lse = parts.forward(queries, keys, values, None, causal=True)
+    before, before_lse = parts.forward(queries, earlier_keys, earlier_values, lengths, causal=False)
+    # In the first stretch there is nothing before, and what a kernel makes of that is left open.
+    nothing = start == 0
+    before = jnp.where(nothing, jnp.zeros((), before.dtype), before)
+    before_lse = jnp.where(nothing, -jnp.inf, before_lse)
+    share = jnp.swapaxes(jax.nn.sigmoid(before_lse - inside_lse), 1, 2)[..., None]
+    out = inside.astype(jnp.float32) * (1 - share) + before.astype(jnp.float32) * share
+    return out.astype(queries.dtype)
 
 
 def _named(out: Array, lse: Array) -> tuple[Array, Array]:

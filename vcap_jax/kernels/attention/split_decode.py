@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 
-from vcap_jax.kernels.attention.caption_rows import for_devices
+from vcap_jax.kernels.attention.decode import for_devices
 from vcap_jax.kernels.attention.kernel import Cached
 from vcap_jax.kernels.attention.per_device import Division
 from vcap_jax.kernels.attention.scores import group_heads
@@ -52,11 +52,9 @@ class KeyParts(Protocol):
 
     def prompt(self, rows: Rows) -> Part:
         """Rows of a group's captions over its prompt: many rows, many keys, ``late`` is 0."""
-        ...
 
     def captions(self, rows: Rows) -> Part:
         """Rows of a caption over its own tokens: few rows, keys of two ranges."""
-        ...
 
 
 def decode_in_parts(kernel: KeyParts, queries: Array, prompt: Cached, captions: Cached) -> Array:

@@ -47,7 +47,6 @@ class TpuDecode:
 
     @property
     def range_block(self) -> int:
-        """See ``TokenKernel``."""
         return self.block
 
     def check(self, dtype: DTypeLike, head_size: int) -> None:
@@ -64,16 +63,13 @@ class TpuDecode:
             )
 
     def decode(self, queries: Array, prompt: Cached, captions: Cached) -> Array:
-        """See ``attention.decode``."""
         self.check(queries.dtype, queries.shape[-1])
         return decode_in_parts(self, queries, prompt, captions)
 
     def prompt(self, rows: Rows) -> Part:
-        """See ``KeyParts``."""
         return self._part(rows, f"{NAME}_prompt")
 
     def captions(self, rows: Rows) -> Part:
-        """See ``KeyParts``."""
         return self._part(rows, f"{NAME}_captions")
 
     def _part(self, rows: Rows, name: str) -> Part:

@@ -66,7 +66,8 @@ def compiled(folder: Path | None = None) -> tuple[str, Path]:
     """
     compiler = _compiler()
     digest = _digest(compiler)
-    folder = _folder() if folder is None else folder
+    if folder is None:
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vcap-jax"
     library = folder / f"native-{digest}.so"
     start = time.perf_counter()
     try:
@@ -111,10 +112,6 @@ def _digest(compiler: list[str]) -> str:
     for source in sorted(SOURCES.iterdir()):
         digest.update(source.name.encode() + source.read_bytes())
     return digest.hexdigest()[:16]
-
-
-def _folder() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vcap-jax"
 
 
 def _run(command: list[str]) -> str:

@@ -13,8 +13,8 @@ from tests.plan.tiny_run import tiny_run
 from vcap_jax.configuration import load_config
 from vcap_jax.plan.planning import make_plan
 from vcap_jax.plan.result import Plan
-from vcap_jax.plan.speedups import backward_changes, joined, rollout_changes, try_speedups
 from vcap_jax.plan.tables import render
+from vcap_jax.plan.trials import backward_changes, joined, rollout_changes, try_speedups
 from vcap_jax.plan.turns import Turns
 from vcap_jax.run.config import RunConfig
 from vcap_jax.system.hardware import Hardware, hardware

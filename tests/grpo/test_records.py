@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pytest
 
-from vcap_jax.grpo.components import NoComponents, weighted_components
-from vcap_jax.grpo.records import GroupResult
+from vcap_jax.grpo.records import GroupResult, NoComponents, weighted_components
 from vcap_jax.reward.failures import Failure
 from vcap_jax.reward.group import CandidateScore, GroupScores
 
