@@ -195,7 +195,7 @@ class _Server:
             finally:
                 await processes.kill_family(process.pid)
                 await process.wait()
-            if self._ready_since is None and (cause := processes.cause(launch.log, written)):
+            if self.ready_since is None and (cause := processes.cause(launch.log, written)):
                 reason = f"{reason} ({cause})"
             now = time.monotonic()
             history.record(now, None if self.ready_since is None else now - self.ready_since)
