@@ -40,10 +40,10 @@ from vcap_jax.models.buckets import Buckets
 from vcap_jax.models.policy import ModelConfig, Policy, vision_encoder
 from vcap_jax.models.qwen3_vl.processing import collate
 from vcap_jax.parallel.sharding import MeshConfig, Placement
+from vcap_jax.rollout.config import VllmConfig
 from vcap_jax.rollout.sampler import GroupSampler, RolloutConfig
 from vcap_jax.rollout.sampling import SamplingConfig
 from vcap_jax.rollout.slots import PromptGroups
-from vcap_jax.rollout.vllm_config import VllmConfig
 from vcap_jax.rollout.vllm_request import group_request
 from vcap_jax.rollout.vllm_server import VllmServer, rollout_session
 from vcap_jax.run.model_loading import load_policy

@@ -50,9 +50,9 @@ from vcap_jax.grpo.sampled_logprobs import sampled_logprobs
 from vcap_jax.models.policy import Policy
 from vcap_jax.models.qwen3_vl.processing import collate
 from vcap_jax.parallel.sharding import MeshConfig, Placement
+from vcap_jax.rollout.config import VllmConfig
 from vcap_jax.rollout.sampler import GroupSampler, RolloutConfig, SampledGroup
 from vcap_jax.rollout.sampling import SamplingConfig, sampling_scores
-from vcap_jax.rollout.vllm_config import VllmConfig
 from vcap_jax.rollout.vllm_request import GroupRules, group_request, group_seed, read_group
 from vcap_jax.rollout.vllm_server import VllmServer, rollout_session
 from vcap_jax.run.config import RunConfig

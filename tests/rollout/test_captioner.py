@@ -51,7 +51,11 @@ def policy() -> Any:
 
 def test_captions_come_in_the_order_of_the_samples_and_bad_ones_are_left_out(policy: Any) -> None:
     samples = [Sample(id=str(n), images=(Path("x"),)) for n in range(7)]
-    found = list(ManifestCaptioner(policy, Source(), Read).run({}, samples, seed=0, first=100))  # type: ignore[arg-type]
+    found = list(
+        ManifestCaptioner(policy, Source(), Read).run(
+            {}, samples, seed=0, indices=range(100, 100 + len(samples))
+        )
+    )  # type: ignore[arg-type]
     assert [(one.sample.id, one.captions) for one in found] == [(str(n), (str(100 + n),)) for n in range(7)]
 
 

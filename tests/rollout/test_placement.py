@@ -18,9 +18,9 @@ from flax import nnx
 from tests.tiny_policy import CONFIG as MODEL
 from tests.tiny_policy import END, tiny_model, tiny_prompts
 from vcap_jax.models.qwen3_vl.config import Qwen3VLConfig
+from vcap_jax.models.qwen3_vl.family import RULES
 from vcap_jax.models.qwen3_vl.inputs import VisualFeatures
 from vcap_jax.models.qwen3_vl.model import Qwen3VL
-from vcap_jax.models.qwen3_vl.partition import RULES
 from vcap_jax.parallel.host_memory import free
 from vcap_jax.parallel.sharding import MeshConfig, Placement
 from vcap_jax.plan.hlo import parse

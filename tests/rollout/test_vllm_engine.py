@@ -27,11 +27,10 @@ from vcap_jax.models.message import ImagePart, TextPart, VideoPart
 from vcap_jax.models.policy import Policy, split_adapters, split_model
 from vcap_jax.models.qwen3_vl.family import HEAD
 from vcap_jax.models.qwen3_vl.processing import Processor
-from vcap_jax.rollout import vllm_waiting
+from vcap_jax.rollout import vllm_server
+from vcap_jax.rollout.config import RolloutConfig, VllmConfig
 from vcap_jax.rollout.engine import ReadSamples, RolloutBatch, RolloutError
-from vcap_jax.rollout.sampler import RolloutConfig
 from vcap_jax.rollout.sampling import SamplingConfig
-from vcap_jax.rollout.vllm_config import VllmConfig
 from vcap_jax.rollout.vllm_engine import VllmEngine
 from vcap_jax.rollout.vllm_request import group_seed
 from vcap_jax.rollout.vllm_weights import WeightFiles
@@ -424,8 +423,8 @@ def test_a_run_that_was_asked_to_end_does_not_wait_for_a_lost_server(
     policy, batches, tmp_path, monkeypatch, lost_in
 ):
     """It waited ten minutes, and whoever had asked killed it, with all the steps since the last checkpoint."""
-    monkeypatch.setattr(vllm_waiting, "_LOOK_EVERY_S", 0.01)
-    monkeypatch.setattr(vllm_waiting, "requested", lambda: True)
+    monkeypatch.setattr(vllm_server, "_LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr(vllm_server, "requested", lambda: True)
     changed, drawing = jax.tree.map(lambda x: x + 1, policy.trainable), []
 
     def answered(request, answer):

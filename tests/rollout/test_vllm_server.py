@@ -12,8 +12,8 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from tests.fake_clock import FakeClock
+from vcap_jax.rollout.config import VllmConfig
 from vcap_jax.rollout.engine import RolloutError
-from vcap_jax.rollout.vllm_config import VllmConfig
 from vcap_jax.rollout.vllm_server import ServerLost, VllmServer, rollout_session
 
 

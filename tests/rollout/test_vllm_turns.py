@@ -20,9 +20,8 @@ from vcap_jax.data.manifest import Sample
 from vcap_jax.models.message import ImagePart, TextPart
 from vcap_jax.models.policy import Policy, split_model
 from vcap_jax.models.qwen3_vl.processing import Processor
+from vcap_jax.rollout.config import RolloutConfig, VllmConfig
 from vcap_jax.rollout.engine import ReadSamples, RolloutBatch, RolloutError
-from vcap_jax.rollout.sampler import RolloutConfig
-from vcap_jax.rollout.vllm_config import VllmConfig
 from vcap_jax.rollout.vllm_engine import VllmEngine
 from vcap_jax.system.turns import Turns
 from vcap_jax.world.backbone import BACKBONE_FOLDER

@@ -39,15 +39,17 @@ class Scripted(ManifestCaptioner):
     def __init__(self, asked: list[int]) -> None:
         self._asked = asked
 
-    def run(self, params, samples, *, seed, first=0, on_bad=None, stop=lambda: False) -> Iterator[Captioned]:
+    def run(
+        self, params, samples, *, seed, indices=None, on_bad=None, stop=lambda: False
+    ) -> Iterator[Captioned]:
         self._asked.append(len(samples))
-        for index, sample in enumerate(samples):
+        for index, sample in zip(indices or range(len(samples)), samples, strict=True):
             if stop():
                 return
-            if first + index == 1:
+            if index == 1:
                 on_bad(BadSample(id=sample.id, reason="truncated"))
             else:
-                text = f"{params} {seed} {first + index}"
+                text = f"{params} {seed} {index}"
                 yield Captioned(sample, (text, "x"), (3, 1), (False, False))
 
 
@@ -227,9 +229,9 @@ def test_what_ends_one_process_in_its_share_ends_all(
 ) -> None:
     place = {"first": 0, "captioned": 5}[ends]  # in the share of the first process, and of the last
 
-    def run(self: Any, params, samples, *, seed, first=0, on_bad=None, stop=None) -> Iterator[Captioned]:
-        for index, sample in enumerate(samples):
-            if first + index == place:
+    def run(self: Any, params, samples, *, seed, indices=None, on_bad=None, stop=None) -> Iterator[Captioned]:
+        for index, sample in zip(indices, samples, strict=True):
+            if index == place:
                 raise MediaError(f"{sample.id} is cut")
             yield Captioned(sample, ("x",), (1,), (False,))
 

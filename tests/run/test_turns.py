@@ -12,8 +12,8 @@ from tests.patience import GUARD_S
 from tests.sleeping import SharedDevices, Sleeper
 from vcap_jax.configuration import ConfigError
 from vcap_jax.reward.config import JudgeConfig
+from vcap_jax.rollout.config import VllmConfig
 from vcap_jax.rollout.sampler import RolloutConfig
-from vcap_jax.rollout.vllm_config import VllmConfig
 from vcap_jax.run.config import RunConfig
 from vcap_jax.run.turns import all_asleep, check_shares, kept_by_jax
 from vcap_jax.system.event_loop import LoopThread

@@ -44,13 +44,11 @@ class SamplerCaptions:
 
     @property
     def groups(self) -> int:
-        """See ``CaptionSource``."""
         return self.batcher.groups
 
     def captions(
         self, params: Params, samples: Iterable[ReadSamples], *, seed: int
     ) -> Iterator[SampledGroup]:
-        """See ``CaptionSource``."""
 
         def batches() -> Iterator[PromptGroups]:
             for read in samples:
@@ -88,7 +86,6 @@ class ManifestCaptioner:
         samples: Sequence[Sample],
         *,
         seed: int,
-        first: int = 0,
         indices: Sequence[int] | None = None,
         on_bad: Callable[[BadSample], None] | None = None,
         stop: Callable[[], bool] = lambda: False,
@@ -96,17 +93,16 @@ class ManifestCaptioner:
         """Yields one entry for every usable sample, none for no samples. Raises MediaError for one that cannot be used,
         if such are refused.
 
-        seed, first: the caption of a sample depends on the seed and on its index in the whole manifest, ``first``
-        plus where it stands here, so a list may be captioned in parts. indices: of the samples, where they are not
-        such a stretch. stop: asked before every batch; once it is true, what
-        is in work is yielded and no more.
+        seed, indices: the caption of a sample depends on the seed and on its index in the whole manifest, so a list may
+        be captioned in parts; None counts from 0. stop: asked before every batch; once it is true, what is in work is
+        yielded and no more.
         """
         if not samples:
             return
         # Without what was read of them: with its pixels a long video takes 150 MB.
         in_work: dict[int, Sample] = {}
         if indices is None:
-            indices = range(first, first + len(samples))
+            indices = range(len(samples))
         index_of = {sample.id: index for sample, index in zip(samples, indices, strict=True)}
         read = self._read(samples, in_work, index_of, on_bad=on_bad, stop=stop)
         done: dict[int, SampledGroup] = {}

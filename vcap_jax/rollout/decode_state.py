@@ -30,7 +30,7 @@ DATA_AXIS = "data"
 class DecodeState:
     """Everything a decode call reads and writes. B slots of all replicas; every array has them on its first axis.
 
-    tokens: [B, G, W] int32, the captions so far, padded with the first end token. W: ``DecodeSettings.columns`` of the
+    tokens: [B, G, W] int32, the captions so far, padded with the first end token. W: ``DecodePrograms.columns`` of the
         largest width that calls look at.
     lengths: [B, G] int32, tokens written, the end token included.
     done: [B, G] bool: ended with an end token. An empty slot is done.

@@ -14,7 +14,7 @@ a caption carries from token to token instead, such as a recurrent state, goes w
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import ParamSpec, TypeAlias
 
@@ -34,6 +34,7 @@ from vcap_jax.models.family import (
     family_of,
 )
 from vcap_jax.models.widths import columns_for
+from vcap_jax.rollout.config import RolloutConfig
 from vcap_jax.rollout.decode_state import (
     DATA_AXIS,
     DecodeState,
@@ -44,7 +45,7 @@ from vcap_jax.rollout.decode_state import (
     put_columns,
     tensor_axes,
 )
-from vcap_jax.rollout.sampling import SamplingConfig, candidate_keys, sample, seen_tokens, update_seen
+from vcap_jax.rollout.sampling import candidate_keys, sample, seen_tokens, update_seen
 from vcap_jax.rollout.schedule import Shape
 
 Array = jax.Array
@@ -53,37 +54,33 @@ _Loop: TypeAlias = tuple[Array, Array, Array, Array, Array, Array | None, Captio
 """Of a chunk: tokens drawn for each caption; tokens, lengths, done, logits, seen and captions as in ``DecodeState``."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class DecodeSettings:
-    """What the programs are made for. group: G; budget: T, tokens of a caption at most; prefill_chunk: see
-    ``RolloutConfig``; end, banned: token ids."""
-
-    group: int
-    budget: int
-    chunk: int
-    prefill_chunk: int
-    sampling: SamplingConfig
-    end: tuple[int, ...]
-    banned: tuple[int, ...]
-
-    def columns(self, width: int) -> int:
-        """Of a call that looks at ``width`` columns: those, and the new tokens' behind them."""
-        return columns_for(width + self.chunk)
-
-
 class DecodePrograms:
     """Compiled programs for one model definition, on one mesh with the axes ``data`` and ``tensor``.
 
-    graphdef: static model definition (see ``vcap_jax.models.policy``).
+    graphdef: static model definition (see ``vcap_jax.models.policy``). end, banned: token ids that end a caption, and
+    that are never drawn.
     """
 
-    def __init__(self, graphdef: GraphDef, settings: DecodeSettings, mesh: Mesh) -> None:
-        self._graphdef, self.settings, self.mesh = graphdef, settings, mesh
+    def __init__(
+        self,
+        graphdef: GraphDef,
+        config: RolloutConfig,
+        mesh: Mesh,
+        *,
+        end: tuple[int, ...],
+        banned: tuple[int, ...],
+    ) -> None:
+        self._graphdef, self.config, self.mesh = graphdef, config, mesh
+        self.end, self.banned = end, banned
         self.replicas = mesh.shape[DATA_AXIS]
         self.empty = jax.jit(self._empty, static_argnums=(1, 2, 3))
         # Each call reads one state and leaves the next in its place: the caches are never copied as a whole.
         self.fill = jax.jit(self._fill, donate_argnums=(1,))
         self.decode = jax.jit(self._decode, donate_argnums=(1,), static_argnums=(4,))
+
+    def columns(self, width: int) -> int:
+        """Of a call that looks at ``width`` columns: those, and the new tokens' behind them."""
+        return columns_for(width + self.config.chunk)
 
     def _decoder(self, params: DecodeParams) -> Decoder:
         return family_of(self._graphdef).decoder(self._graphdef, params)
@@ -108,23 +105,23 @@ class DecodePrograms:
         up to ``width`` columns of captions."""
 
         def of_replica(params: DecodeParams) -> DecodeState:
-            settings, model = self.settings, self._decoder(params)
-            shape, columns = (slots, settings.group), settings.columns(width)
+            config, model = self.config, self._decoder(params)
+            shape, columns = (slots, config.group_size), self.columns(width)
             vocab = model.vocab_size
-            penalised = settings.sampling.repetition_penalty != 1.0
+            penalised = config.sampling.repetition_penalty != 1.0
             prompt, captions = model.empty(
                 groups=slots,
                 prompt_tokens=prompt_tokens,
-                captions=settings.group,
+                captions=config.group_size,
                 caption_tokens=columns,
             )
             state = DecodeState(
-                tokens=jnp.full((*shape, columns), settings.end[0], jnp.int32),
+                tokens=jnp.full((*shape, columns), self.end[0], jnp.int32),
                 lengths=jnp.zeros(shape, jnp.int32),
                 done=jnp.ones(shape, bool),
                 steps=jnp.zeros((slots,), jnp.int32),
                 logits=jnp.zeros((*shape, vocab), jnp.float32),
-                keys=candidate_keys(0, 0, jnp.zeros((slots,), jnp.int32), settings.group),
+                keys=candidate_keys(0, 0, jnp.zeros((slots,), jnp.int32), config.group_size),
                 seen=jnp.zeros((*shape, vocab), bool) if penalised else None,
                 prompt=prompt,
                 captions=captions,
@@ -184,24 +181,24 @@ class DecodePrograms:
         slots: Array,
         ids: Array,
     ) -> DecodeState:
-        settings, model = self.settings, self._decoder(params)
+        config, model = self.config, self._decoder(params)
         prompt, features = taken
-        hidden, cache = model.prefill(prompt, features, chunk=settings.prefill_chunk)
-        logits, shape = model.logits(hidden), (slots.shape[0], settings.group)
+        hidden, cache = model.prefill(prompt, features, chunk=config.prefill_chunk)
+        logits, shape = model.logits(hidden), (slots.shape[0], config.group_size)
         seen = None
         if state.seen is not None:
             of_prompt = seen_tokens(prompt.tokens, prompt.lengths, logits.shape[-1])
             seen = jnp.broadcast_to(of_prompt[:, None], (*shape, logits.shape[-1]))
         new = DecodeState(
-            tokens=jnp.full((*shape, state.tokens.shape[-1]), settings.end[0], jnp.int32),
+            tokens=jnp.full((*shape, state.tokens.shape[-1]), self.end[0], jnp.int32),
             lengths=jnp.zeros(shape, jnp.int32),
             done=jnp.zeros(shape, bool),
             steps=jnp.zeros(shape[:1], jnp.int32),
             logits=jnp.broadcast_to(logits[:, None], (*shape, logits.shape[-1])),
-            keys=candidate_keys(seed, step, ids, settings.group),
+            keys=candidate_keys(seed, step, ids, config.group_size),
             seen=seen,
             prompt=cache,
-            captions=CaptionState((), model.begin(cache, settings.group)),
+            captions=CaptionState((), model.begin(cache, config.group_size)),
         )
         # Columns need no clearing: what is older than a caption is never seen by it.
         old = replace(state, captions=CaptionState((), state.captions.carried))
@@ -225,9 +222,9 @@ class DecodePrograms:
     def _decode_replica(
         self, params: DecodeParams, state: DecodeState, slots: Array, candidates: Array, shape: Shape
     ) -> DecodeState:
-        settings, model = self.settings, self._decoder(params)
-        chunk, width = settings.chunk, shape.width
-        columns = settings.columns(width)
+        config, model = self.config, self._decoder(params)
+        chunk, width = config.chunk, shape.width
+        columns = self.columns(width)
         everything = (shape.slots, shape.candidates) == state.done.shape
         part = part_of(state, slots, candidates, everything=everything)
         base, prompt = part.steps, part.prompt
@@ -235,13 +232,13 @@ class DecodePrograms:
         whole = everything and columns == state.tokens.shape[-1]
         if not whole:
             captions = replace(captions, columns=narrowed(captions.columns, axes, width, columns))
-        end = jnp.asarray(settings.end)
+        end = jnp.asarray(self.end)
         column = jnp.arange(columns)
         before = column < jnp.minimum(base, width)[:, None]
         by_token, fixed = model.ahead(base[:, None] + jnp.arange(chunk), prompt)
 
         def live(done: Array, i: Array) -> Array:
-            return ~done & (base + i < settings.budget)[:, None]
+            return ~done & (base + i < config.max_completion_length)[:, None]
 
         def unfinished(carry: _Loop) -> Array:
             i, _, _, done, *_ = carry
@@ -257,9 +254,7 @@ class DecodePrograms:
             if self.mesh.shape["tensor"] > 1:
                 # Whole before the rules, which take one of two ways depending on a replica's own numbers.
                 logits = jax.lax.with_sharding_constraint(logits, Spec())
-            token = sample(
-                logits, part.keys, step[:, None], settings.sampling, seen=seen, banned=settings.banned
-            )
+            token = sample(logits, part.keys, step[:, None], config.sampling, seen=seen, banned=self.banned)
             token = jnp.where(going, token, end[0])
             tokens = jax.lax.dynamic_update_slice_in_dim(tokens, token[..., None], i, axis=2)
             seen = None if seen is None else update_seen(seen, token)
@@ -275,7 +270,7 @@ class DecodePrograms:
         drawn = jnp.full((*part.done.shape, chunk), end[0], jnp.int32)
         first = (jnp.int32(0), drawn, part.lengths, part.done, part.logits, part.seen, captions)
         i, drawn, lengths, done, logits, seen, captions = jax.lax.while_loop(unfinished, one, first)
-        steps = jnp.minimum(base + i, settings.budget)
+        steps = jnp.minimum(base + i, config.max_completion_length)
         store = captions.columns if whole else state.captions.columns
         added = jax.tree.map(
             lambda x, axis: jax.lax.slice_in_dim(x, width, width + chunk, axis=axis), captions.columns, axes

@@ -30,10 +30,6 @@ class RolloutBatch:
     prompt: PromptBatch
     features: Features | None
 
-    @property
-    def groups(self) -> int:
-        return len(self.examples)
-
 
 @dataclass(frozen=True)
 class ReadSamples:
@@ -67,7 +63,6 @@ class CaptionSource(Protocol):
         samples: read as there is room for them, to the end. A group depends on (seed, its index) and the parameters.
         Raises RolloutError.
         """
-        ...
 
 
 class RolloutEngine(Protocol):
@@ -86,11 +81,9 @@ class RolloutEngine(Protocol):
         batches: read as the engine needs them, to the end. ended: called with every caption as soon as the engine has
         it, before its group is yielded. Raises RolloutError.
         """
-        ...
 
     def measured(self) -> Mapping[str, float]:
         """Metrics of the last ``stream``, by name."""
-        ...
 
 
 @dataclass(frozen=True)

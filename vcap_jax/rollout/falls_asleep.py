@@ -60,9 +60,8 @@ async def _weights(session: aiohttp.ClientSession, url: str) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     url, pid = sys.argv[1:] if arguments is None else arguments
-    if (
-        arguments is None and os.fork()
-    ):  # the server takes the starting process's place, and waits for no child
+    # The server takes the starting process's place, and waits for no child.
+    if arguments is None and os.fork():
         os._exit(0)
     try:
         asyncio.run(fall_asleep(url, int(pid)))

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
+from typing import TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -22,16 +23,8 @@ from vcap_jax.rollout.decode_state import DATA_AXIS, DecodeState, of_each_part, 
 Array = jax.Array
 
 
-@dataclass(frozen=True)
-class Parked:
-    """What a state holds of one slot. leaves: of the state's arrays, in their order; keys as plain numbers."""
-
-    leaves: tuple[np.ndarray, ...]
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes on the host."""
-        return sum(leaf.nbytes for leaf in self.leaves)
+Parked: TypeAlias = Sequence[np.ndarray]
+"""What a state holds of one slot, of its arrays in their order; keys as plain numbers."""
 
 
 @functools.cache
@@ -47,6 +40,7 @@ class Parking:
         self._mesh, self._replicas = mesh, mesh.shape[DATA_AXIS]
         own = Spec(DATA_AXIS)
         axes = {DATA_AXIS} if mesh.shape["tensor"] > 1 else set(mesh.axis_names)
+        on_replicas = partial(jax.shard_map, mesh=mesh, out_specs=own, axis_names=axes, check_vma=False)
 
         def cut(x: Array, slot: Array, slots: int, parts: int) -> Array:
             """Rows of one slot of each replica; of slot 0 where there is none to take."""
@@ -55,13 +49,8 @@ class Parking:
                 here = jnp.maximum(slot[0], 0)
                 return jax.lax.dynamic_index_in_dim(_by_slot(x, slots), here, keepdims=False)
 
-            return jax.shard_map(
-                lambda x, slot: of_each_part(partial(of_part, slot=slot), x, parts=parts),
-                mesh=mesh,
-                in_specs=(own, own),
-                out_specs=own,
-                axis_names=axes,
-                check_vma=False,
+            return on_replicas(
+                lambda x, slot: of_each_part(partial(of_part, slot=slot), x, parts=parts), in_specs=(own, own)
             )(x, slot)
 
         def put(x: Array, new: Array, slot: Array, slots: int, parts: int, lies: Spec) -> Array:
@@ -70,13 +59,9 @@ class Parking:
             def of_part(x: Array, new: Array, slot: Array) -> Array:
                 return place(_by_slot(x, slots), new[None], slots=slot).reshape(x.shape)
 
-            placed = jax.shard_map(
+            placed = on_replicas(
                 lambda x, new, slot: of_each_part(partial(of_part, slot=slot), x, new, parts=parts),
-                mesh=mesh,
                 in_specs=(own, own, own),
-                out_specs=own,
-                axis_names=axes,
-                check_vma=False,
             )(x, new, slot)
             return jax.lax.with_sharding_constraint(placed, NamedSharding(mesh, lies))
 
@@ -95,9 +80,7 @@ class Parking:
             for replica, part in enumerate(np.split(rows, self._replicas)):
                 if slots[replica] is not None:
                     found[replica].append(part.copy())
-        return [
-            None if slot is None else Parked(tuple(parts)) for slot, parts in zip(slots, found, strict=True)
-        ]
+        return [None if slot is None else parts for slot, parts in zip(slots, found, strict=True)]
 
     def give(self, state: DecodeState, slots: Sequence[int | None], parked: Sequence[Parked]) -> DecodeState:
         """The state with parked groups in slots, one of each replica or None; ``parked`` in the order of those that
@@ -109,8 +92,8 @@ class Parking:
         placed = []
         for number, (leaf, parts) in enumerate(zip(leaves, _parts(plain), strict=True)):
             waiting = iter(parked)
-            nothing = np.zeros_like(parked[0].leaves[number])
-            rows = [nothing if slot is None else next(waiting).leaves[number] for slot in slots]
+            nothing = np.zeros_like(parked[0][number])
+            rows = [nothing if slot is None else next(waiting)[number] for slot in slots]
             new = jax.device_put(np.concatenate(rows), by_replica)
             placed.append(self._put(leaf, new, chosen, each, parts, _lies(leaf)))
         return _with_keys(jax.tree.unflatten(structure, placed))

@@ -26,7 +26,7 @@ from jaxtyping import PyTree
 from vcap_jax.models.family import DecodeParams, GraphDef, Params, family_of
 from vcap_jax.models.lora import is_adapter
 from vcap_jax.parallel.arrays import AnyArray
-from vcap_jax.parallel.sharding import dotted_path, partition
+from vcap_jax.parallel.sharding import abstract, dotted_path, partition
 from vcap_jax.rollout.decode_state import DATA_AXIS
 
 AXES = (DATA_AXIS, "tensor")
@@ -100,11 +100,7 @@ class RolloutPlacement:
             return family.lay_out(self.graphdef, *family.apart(self.graphdef, trainable, frozen))
 
         found = jax.eval_shape(laid_out, trainable, frozen)
-        return jax.tree.map(
-            lambda x, sharding: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding),
-            found,
-            self.shardings(found),
-        )
+        return abstract(found, self.shardings(found))
 
     def params(self, trainable: Params, frozen: Params) -> DecodeParams:
         """The copy to draw captions with. On one device, what already has its type is not copied (but for the layers,

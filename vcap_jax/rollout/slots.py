@@ -137,14 +137,14 @@ class Slots:
     ) -> None:
         self._programs, self._buckets, self._params, self._placement = programs, buckets, params, placement
         self._seed, self._step = seed, step
-        self._budget = programs.settings.budget
+        self._budget = programs.config.max_completion_length
         self._parking = parking_on(programs.mesh)
         self._slots, self._prompt_tokens = buckets.slots[-1], prompt_tokens
         self._held: list[list[Waiting | None]] = [[None] * self._slots for _ in range(programs.replicas)]
         self._placed: tuple[PromptGroups, PromptBatch, Features | None] | None = None
         self.state: DecodeState = programs.empty(params, self._slots, prompt_tokens, buckets.widths[-1])
         shape = (programs.replicas, self._slots)
-        self._live = np.zeros((*shape, programs.settings.group), bool)
+        self._live = np.zeros((*shape, programs.config.group_size), bool)
         self._ended = np.zeros_like(self._live)
         self._steps = np.zeros(shape, np.int64)
 
@@ -169,7 +169,7 @@ class Slots:
                 chosen[replica].append((slot, group))
             most = max(map(len, chosen))
             batch = taken[0].batch
-            if fills_together(self._slots, most, batch.tokens, self._programs.settings.prefill_chunk):
+            if fills_together(self._slots, most, batch.tokens, self._programs.config.prefill_chunk):
                 self.put(chosen, batch, self._slots)
             else:
                 for k in range(most):
@@ -276,7 +276,7 @@ class Slots:
 
     def _whole(self, tokens: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """[G, T], as long as captions may get, whatever the caches hold; beyond a caption's end the end token."""
-        whole = np.full((tokens.shape[0], self._budget), self._programs.settings.end[0], np.int32)
+        whole = np.full((tokens.shape[0], self._budget), self._programs.end[0], np.int32)
         for caption, drawn, length in zip(whole, tokens, lengths, strict=True):
             caption[:length] = drawn[:length]
         return whole

@@ -30,12 +30,12 @@ import jax.numpy as jnp
 from vcap_jax.data.examples import Example
 from vcap_jax.models.family import Params, VllmFamily, VllmProcessor
 from vcap_jax.models.policy import Policy
+from vcap_jax.rollout.config import RolloutConfig
 from vcap_jax.rollout.engine import ReadSamples, RolloutBatch, RolloutError
-from vcap_jax.rollout.sampler import RolloutConfig, SampledCaption, SampledGroup
+from vcap_jax.rollout.sampler import SampledCaption, SampledGroup
 from vcap_jax.rollout.vllm_request import GroupRules, group_request, group_seed, read_group
-from vcap_jax.rollout.vllm_server import ServerLost, VllmServer, rollout_session
+from vcap_jax.rollout.vllm_server import ServerLost, ServerWaits, VllmServer, rollout_session
 from vcap_jax.rollout.vllm_turns import ServerTurns
-from vcap_jax.rollout.vllm_waiting import ServerWaits
 from vcap_jax.rollout.vllm_weights import WeightFiles
 from vcap_jax.system.event_loop import LoopThread
 from vcap_jax.system.turns import Turns
@@ -44,14 +44,6 @@ _log = logging.getLogger(__name__)
 
 _READ_TOGETHER = 8
 """Samples that are read at a time where captions alone are wanted."""
-
-
-@dataclass(frozen=True)
-class ServedModel:
-    """A server that has been checked, for the log."""
-
-    url: str
-    model: str
 
 
 @dataclass(frozen=True)
@@ -124,10 +116,10 @@ class VllmEngine:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def connect(self) -> tuple[ServedModel, ...]:
-        """Checks every server; RolloutError says what is wrong with the first that will not do. One that is still
-        starting is waited for (``outage_timeout_s``). Servers that take turns are given the starting policy for it, for
-        they may have slept without weights."""
+    def connect(self) -> Sequence[VllmServer]:
+        """Checks every server, and returns them; RolloutError says what is wrong with the first that will not do. One
+        that is still starting is waited for (``outage_timeout_s``). Servers that take turns are given the starting
+        policy for it, for they may have slept without weights."""
         self._loop.run(self._found())
         start, self._start = self._start, None
         if start is None:
@@ -370,10 +362,10 @@ class VllmEngine:
         await asyncio.gather(*(server.check_sleep_mode() for server in servers))
         self._servers = servers
 
-    async def _checked(self) -> tuple[ServedModel, ...]:
+    async def _checked(self) -> Sequence[VllmServer]:
         token = self._processor.eos_token_ids[0]
-        models = await asyncio.gather(*(server.check(token) for server in self._servers))
-        return tuple(ServedModel(s.url, model) for s, model in zip(self._servers, models, strict=True))
+        await asyncio.gather(*(server.check(token) for server in self._servers))
+        return self._servers
 
     async def _group(self, asked: _Asked, rules: GroupRules, seed: int) -> SampledGroup:
         server, example = asked.server, asked.example
@@ -411,5 +403,4 @@ class VllmCaptions:
     def captions(
         self, params: Params, samples: Iterable[ReadSamples], *, seed: int
     ) -> Iterator[SampledGroup]:
-        """See ``CaptionSource``."""
         yield from self.engine.captions(params, samples, self.rules, seed=seed)

@@ -1,4 +1,4 @@
-"""One vLLM server over HTTP: is it fit for rollouts, load weights into it, send it a group.
+"""One vLLM server over HTTP: is it fit for rollouts, load weights into it, send it a group; and waiting for several.
 
 ``/collective_rpc``, ``/reset_*`` and ``/weight_info`` are routes of the server's development mode: anyone who reaches
 them controls the server. They are used on loopback addresses only.
@@ -7,21 +7,27 @@ them controls the server. They are used on loopback addresses only.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+import queue
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import wait
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import aiohttp
 
+from vcap_jax.rollout.config import VllmConfig
 from vcap_jax.rollout.engine import RolloutError
-from vcap_jax.rollout.vllm_config import VllmConfig
 from vcap_jax.rollout.vllm_weights import VERSIONS
 from vcap_jax.system.clock import Clock
 from vcap_jax.system.connection_errors import broken_connection
+from vcap_jax.system.event_loop import LoopThread
 from vcap_jax.system.json_values import JsonDict, JsonObject, JsonValue, parse_json
+from vcap_jax.system.shutdown import requested
 from vcap_jax.system.sleep_mode import ServerGone, SleepMode, SleepModeError
 from vcap_jax.system.waiting import EVERY_S, Waiting, telling
+
+T = TypeVar("T")
 
 # Worth another try: the request was not processed, or not by its own fault.
 _RETRIED = frozenset({408, 429, 500, 502, 503, 504})
@@ -30,6 +36,8 @@ _ANSWER, _LOAD, _OUTAGE = (
     f"rollout.vllm.{name}" for name in ("timeout_s", "load_timeout_s", "outage_timeout_s")
 )
 _FIRST_PROBE_S, _LONGEST_PROBE_S = 0.5, 5.0
+_LOOK_EVERY_S = 1.0
+"""Between two looks at whether the run was asked to end."""
 _QUIET_S = 60.0
 """A server that answers no group for so long is worth a word; a single group often takes as long."""
 
@@ -108,8 +116,8 @@ class VllmServer:
                 with _as_rollout_errors(self.url):
                     await (self._sleep_mode.wake_up() if whole else self._sleep_mode.wake_up_weights())
 
-    async def check(self, token: int) -> str:
-        """Verifies that the server is up and reports log-probabilities of the distribution it samples from; returns
+    async def check(self, token: int) -> None:
+        """Verifies that the server is up and reports log-probabilities of the distribution it samples from, and takes
         its model's name.
 
         token: any ordinary token. A request that may answer with this token only has a processed log-probability
@@ -140,7 +148,6 @@ class VllmServer:
                 "start it with --logprobs-mode processed_logprobs (launch/serve_rollout.py does)"
             )
         await self.version()
-        return self.model
 
     async def load(self, folder: Path, version: str) -> None:
         """Replaces the server's weights by those in ``folder`` and forgets everything computed with the old ones. One
@@ -297,3 +304,61 @@ def _as_rollout_errors(url: str) -> Iterator[None]:
         raise ServerLost(f"rollout server at {url}: {error}") from error
     except SleepModeError as error:
         raise RolloutError(str(error)) from error
+
+
+class ServerWaits:
+    """Waiting for servers: those that are still starting, those that are lost, and what is under way with them.
+
+    A run that was asked to end does not wait for a server that is gone. It ends as after a long outage, with what was
+    done before saved, while whoever asked it still has the patience.
+
+    ``run`` and ``next`` are for the thread that draws, the others for ``loop``.
+
+    say: where it is told that a server is waited for. limit_s: ``rollout.vllm.outage_timeout_s``.
+    """
+
+    def __init__(self, loop: LoopThread, say: Callable[[str], None], limit_s: float) -> None:
+        self._loop, self._say, self._limit_s = loop, say, limit_s
+        self._gone: set[str] = set()
+
+    async def there(self, server: VllmServer) -> None:
+        """Returns when it answers: whoever starts server and run at once has one that is still loading its model."""
+        try:
+            await server.version()
+        except ServerLost as error:
+            await self.back(server, error, "not there yet")
+
+    async def back(self, server: VllmServer, error: ServerLost, what: str = "lost") -> None:
+        """Returns when it answers again. what, error: how it is told."""
+        self._say(
+            f"{what}: {error}; waiting for it at most {self._limit_s:g} s (rollout.vllm.outage_timeout_s)"
+        )
+        self._gone.add(server.url)
+        try:
+            await server.back()
+        finally:
+            self._gone.discard(server.url)
+
+    def run(self, work: Coroutine[object, object, T]) -> T:
+        """The result of ``work``. Raises RolloutError where the run was asked to end and a server is gone."""
+        future = self._loop.submit(work)
+        try:
+            while not wait([future], timeout=_LOOK_EVERY_S).done:
+                self._end_if_asked()
+        except BaseException:
+            future.cancel()
+            raise
+        return future.result()
+
+    def next(self, arrived: queue.SimpleQueue[T]) -> T:
+        """What arrives next. Raises as ``run``."""
+        while True:
+            try:
+                return arrived.get(timeout=_LOOK_EVERY_S)
+            except queue.Empty:
+                self._end_if_asked()
+
+    def _end_if_asked(self) -> None:
+        if self._gone and requested():
+            gone = ", ".join(sorted(self._gone))
+            raise RolloutError(f"the run was asked to end while the rollout server at {gone} does not answer")

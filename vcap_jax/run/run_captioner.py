@@ -103,7 +103,7 @@ class RunCaptioner:
             self._own,
             own,
             seed=config.seed + _SEED + seed,
-            first=mine.start,
+            indices=mine,
             on_bad=bad.append,
             stop=requested,
         )

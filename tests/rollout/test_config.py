@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vcap_jax.rollout.sampler import RolloutConfig
-from vcap_jax.rollout.vllm_config import VllmConfig
+from vcap_jax.rollout.config import RolloutConfig, VllmConfig
 
 
 @pytest.mark.parametrize(
