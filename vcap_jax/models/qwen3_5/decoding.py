@@ -21,7 +21,7 @@ from jax.typing import DTypeLike
 from typing_extensions import TypeVar
 
 from vcap_jax.kernels import attention
-from vcap_jax.kernels.attention.chunked_prefill import continued
+from vcap_jax.kernels.attention.shared_prefix import continued
 from vcap_jax.kernels.native import skinny_matmul as few_rows
 from vcap_jax.models import family
 from vcap_jax.models.family import Params
@@ -65,7 +65,7 @@ class PromptState(Generic[Leaf, Memories]):
 @dataclass(frozen=True)
 class CaptionColumns(Generic[Leaf]):
     """Keys [B G K, d, T] and values [B G K, T, d] of the captions, an array per layer of attention; rows lie as in
-    ``kernels.attention.caption_rows``."""
+    ``kernels.attention.decode``."""
 
     keys: tuple[Leaf, ...]
     values: tuple[Leaf, ...]

@@ -23,7 +23,7 @@ from jax.typing import DTypeLike
 from typing_extensions import TypeVar
 
 from vcap_jax.kernels import attention
-from vcap_jax.kernels.attention.chunked_prefill import continued
+from vcap_jax.kernels.attention.shared_prefix import continued
 from vcap_jax.kernels.native import skinny_matmul as few_rows
 from vcap_jax.models import family
 from vcap_jax.models.family import Params
@@ -65,7 +65,7 @@ class PromptCache(Generic[Leaf]):
 @dataclass(frozen=True)
 class CaptionCache(Generic[Leaf]):
     """Keys [B G K, d, T] and values [B G K, T, d] of the captions, an array per layer; donate it. Rows lie as in
-    ``kernels.attention.caption_rows``.
+    ``kernels.attention.decode``.
 
     Groups, captions and heads are one axis, which a product takes as it is. Were they apart, XLA would join them by a
     reshape between the write of a token and its readers, fuse the write into each reader, and give each a copy of the
