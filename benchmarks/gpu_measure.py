@@ -130,7 +130,7 @@ def measure_decode(
     programs = drawing.programs(params_mesh(params))
     widest = drawing.buckets(programs.replicas).widths[-1]
     state = programs.empty(params, shape.groups, shape.prompt, widest)
-    per_fill = shape.groups if shape.groups * shape.prompt <= programs.settings.prefill_chunk else 1
+    per_fill = shape.groups if shape.groups * shape.prompt <= programs.config.prefill_chunk else 1
     times = []
     for first in range(0, shape.groups, per_fill):
         rows = np.arange(first, first + per_fill, dtype=np.int32)[None]
