@@ -23,7 +23,8 @@ from vcap_jax.kernels.attention.native import Native
 from vcap_jax.models.qwen3_vl.config import Qwen3VLConfig
 from vcap_jax.models.qwen3_vl.decoding import DecodeModel, apart, lay_out
 from vcap_jax.models.qwen3_vl.inputs import PromptBatch, VisionInputs, VisualFeatures
-from vcap_jax.models.qwen3_vl.model import Qwen3VL, next_position
+from vcap_jax.models.qwen3_vl.model import Qwen3VL
+from vcap_jax.models.qwen3_vl.two_towers import next_position
 
 CONFIG = cases.MODELS["tied"]
 GROUPS, PROMPT, VISUAL, GROUP, TOKENS = 3, 9, 4, 2, 4

@@ -6,17 +6,17 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from vcap_jax.models.qwen3_vl.config import (
     TOP_FIELDS,
+    TwoTowers,
     VisionConfig,
     known_fields,
     read_config,
     require_activation,
     require_positive,
     rope_settings,
-    section,
+    sections,
     vision_from_dict,
     vision_to_dict,
 )
@@ -111,7 +111,7 @@ class TextConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Qwen35Config:
+class Qwen35Config(TwoTowers):
     """A whole model: both towers, the placeholder tokens, and whether the head is the embedding table."""
 
     text: TextConfig = field(default_factory=TextConfig)
@@ -125,35 +125,11 @@ class Qwen35Config:
     tie_word_embeddings: bool = False
 
     def __post_init__(self) -> None:
-        if self.vision.out_hidden_size != self.text.hidden_size:
-            raise ValueError(
-                f"vision_config.out_hidden_size ({self.vision.out_hidden_size}) must equal "
-                f"text_config.hidden_size ({self.text.hidden_size})"
-            )
+        self.check_widths()
         if self.vision.deepstack_visual_indexes:
             raise ValueError(
                 "vision_config.deepstack_visual_indexes: Qwen3.5 takes no features between layers"
             )
-
-    @property
-    def head_sizes(self) -> dict[str, int]:
-        """Numbers of an attention head in each tower."""
-        return {"text": self.text.head_dim, "vision": self.vision.head_dim}
-
-    @property
-    def end_token_id(self) -> int | None:
-        """The token that ends a caption, if the configuration names it."""
-        return self.text.eos_token_id
-
-    @property
-    def special_token_ids(self) -> tuple[int, ...]:
-        """Those a caption may not contain, as far as the configuration names them."""
-        return (
-            self.image_token_id,
-            self.video_token_id,
-            self.vision_start_token_id,
-            self.vision_end_token_id,
-        )
 
     @classmethod
     def from_dict(cls, values: JsonObject) -> Qwen35Config:
@@ -163,18 +139,7 @@ class Qwen35Config:
             ValueError: not a dense Qwen3.5 configuration, one of quantised weights, or one with something that is not
                 implemented.
         """
-        model_type = values.get("model_type", "qwen3_5")
-        if model_type != "qwen3_5":
-            raise ValueError(
-                f"config: model_type is {model_type!r}; only dense 'qwen3_5' models are implemented"
-            )
-        if values.get("quantization_config"):
-            raise ValueError(
-                "config: the weights are quantised; take the checkpoint of this size in bfloat16"
-            )
-        text, vision = section(values, "text_config"), section(values, "vision_config")
-        top: dict[str, Any] = {name: values[name] for name in TOP_FIELDS if values.get(name) is not None}
-        top.setdefault("tie_word_embeddings", bool(text.get("tie_word_embeddings", False)))
+        text, vision, top = sections(values, "qwen3_5")
         taps = vision.get("deepstack_visual_indexes") or []
         tower = vision_from_dict({**vision, "deepstack_visual_indexes": taps})
         return cls(text=_text_from_dict(text), vision=tower, **top)

@@ -3,7 +3,7 @@
 As for Qwen3-VL (``vcap_jax.models.qwen3_vl.decoding`` says why), but that three layers of four have no keys and values:
 a caption carries a memory of each, which every token replaces.
 
-Letters in shapes: as in ``vcap_jax.models.qwen3_vl.model``.
+Letters in shapes: as in ``vcap_jax.models.qwen3_vl.two_towers``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from vcap_jax.models.qwen3_5.config import FULL
 from vcap_jax.models.qwen3_5.model import Qwen35, forked
 from vcap_jax.models.qwen3_5.text import AttentionLayer, DeltaLayer, DeltaNet, Entered, Memory
 from vcap_jax.models.qwen3_vl.inputs import PromptBatch, VisualFeatures
-from vcap_jax.models.qwen3_vl.model import next_position
+from vcap_jax.models.qwen3_vl.two_towers import next_position
 from vcap_jax.parallel.group_sharding import cut_by_tensor
 
 Array = jax.Array

@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from vcap_jax.models.errors import CheckpointError
 from vcap_jax.system.json_values import JsonDict, JsonObject
@@ -93,6 +93,11 @@ class TextConfig:
         if len(self.mrope_section) != 3 or min(self.mrope_section) < 0:
             raise ValueError(f"TextConfig.mrope_section needs three counts >= 0, got {self.mrope_section}")
 
+    @property
+    def rotary_dim(self) -> int:
+        """Of a head's dimensions those that positions turn: all."""
+        return self.head_dim
+
 
 @dataclass(frozen=True, kw_only=True)
 class VisionConfig:
@@ -163,29 +168,44 @@ class VisionConfig:
         return self.in_channels * self.temporal_patch_size * self.patch_size**2
 
 
-@dataclass(frozen=True, kw_only=True)
-class Qwen3VLConfig:
-    """A whole model: both towers, the placeholder tokens, and whether the head is the embedding table."""
+class TextSizes(Protocol):
+    """What a model of two towers needs to know of its decoder, whatever its layers are."""
 
-    text: TextConfig = field(default_factory=TextConfig)
-    vision: VisionConfig = field(default_factory=VisionConfig)
-    image_token_id: int = 151_655
-    video_token_id: int = 151_656
-    vision_start_token_id: int = 151_652
-    vision_end_token_id: int = 151_653
-    tie_word_embeddings: bool = False
+    @property
+    def vocab_size(self) -> int: ...
+    @property
+    def hidden_size(self) -> int: ...
+    @property
+    def head_dim(self) -> int: ...
+    @property
+    def rotary_dim(self) -> int: ...
+    @property
+    def rope_theta(self) -> float: ...
+    @property
+    def mrope_section(self) -> tuple[int, ...]: ...
+    @property
+    def initializer_range(self) -> float: ...
+    @property
+    def eos_token_id(self) -> int | None: ...
 
-    def __post_init__(self) -> None:
+
+class TwoTowers:
+    """What the configurations of models with this vision tower have in common."""
+
+    text: TextSizes
+    vision: VisionConfig
+    image_token_id: int
+    video_token_id: int
+    vision_start_token_id: int
+    vision_end_token_id: int
+    tie_word_embeddings: bool
+
+    def check_widths(self) -> None:
+        """Raises ValueError for a tower whose features are not as wide as the decoder."""
         if self.vision.out_hidden_size != self.text.hidden_size:
             raise ValueError(
                 f"vision_config.out_hidden_size ({self.vision.out_hidden_size}) must equal "
                 f"text_config.hidden_size ({self.text.hidden_size})"
-            )
-        taps = len(self.vision.deepstack_visual_indexes)
-        if taps > self.text.num_hidden_layers:
-            raise ValueError(
-                f"vision_config.deepstack_visual_indexes names {taps} blocks, but the decoder has only "
-                f"{self.text.num_hidden_layers} layers to receive them"
             )
 
     @property
@@ -208,6 +228,28 @@ class Qwen3VLConfig:
             self.vision_end_token_id,
         )
 
+
+@dataclass(frozen=True, kw_only=True)
+class Qwen3VLConfig(TwoTowers):
+    """A whole model: both towers, the placeholder tokens, and whether the head is the embedding table."""
+
+    text: TextConfig = field(default_factory=TextConfig)
+    vision: VisionConfig = field(default_factory=VisionConfig)
+    image_token_id: int = 151_655
+    video_token_id: int = 151_656
+    vision_start_token_id: int = 151_652
+    vision_end_token_id: int = 151_653
+    tie_word_embeddings: bool = False
+
+    def __post_init__(self) -> None:
+        self.check_widths()
+        taps = len(self.vision.deepstack_visual_indexes)
+        if taps > self.text.num_hidden_layers:
+            raise ValueError(
+                f"vision_config.deepstack_visual_indexes names {taps} blocks, but the decoder has only "
+                f"{self.text.num_hidden_layers} layers to receive them"
+            )
+
     @classmethod
     def from_dict(cls, values: JsonObject) -> Qwen3VLConfig:
         """Build from the parsed ``config.json``; keys that do not shape the model are ignored.
@@ -216,18 +258,7 @@ class Qwen3VLConfig:
             ValueError: not a Qwen3-VL configuration, one of quantised weights, or one with a rotary scaling that is
                 not implemented.
         """
-        model_type = values.get("model_type", "qwen3_vl")
-        if model_type != "qwen3_vl":
-            raise ValueError(
-                f"config: model_type is {model_type!r}; only dense 'qwen3_vl' models are implemented"
-            )
-        if values.get("quantization_config"):
-            raise ValueError(
-                "config: the weights are quantised; take the checkpoint of this size in bfloat16"
-            )
-        text, vision = section(values, "text_config"), section(values, "vision_config")
-        top: dict[str, Any] = {name: values[name] for name in TOP_FIELDS if values.get(name) is not None}
-        top.setdefault("tie_word_embeddings", bool(text.get("tie_word_embeddings", False)))
+        text, vision, top = sections(values, "qwen3_vl")
         return cls(text=_text_from_dict(text), vision=vision_from_dict(vision), **top)
 
     @classmethod
@@ -284,8 +315,23 @@ def read_config(path: str | Path, parse: Callable[[JsonObject], Config]) -> Conf
         raise CheckpointError(f"{file}: {error}") from error
 
 
-def section(values: JsonObject, name: str) -> JsonObject:
-    """A nested configuration. Raises ValueError without one."""
+def sections(values: JsonObject, model_type: str) -> tuple[JsonObject, JsonObject, dict[str, Any]]:
+    """The decoder's section of a ``config.json``, the tower's, and what stands above both.
+
+    Raises ValueError for another model_type, quantised weights, and a section that is not there.
+    """
+    found = values.get("model_type", model_type)
+    if found != model_type:
+        raise ValueError(f"config: model_type is {found!r}; only dense {model_type!r} models are implemented")
+    if values.get("quantization_config"):
+        raise ValueError("config: the weights are quantised; take the checkpoint of this size in bfloat16")
+    text, vision = _section(values, "text_config"), _section(values, "vision_config")
+    top: dict[str, Any] = {name: values[name] for name in TOP_FIELDS if values.get(name) is not None}
+    top.setdefault("tie_word_embeddings", bool(text.get("tie_word_embeddings", False)))
+    return text, vision, top
+
+
+def _section(values: JsonObject, name: str) -> JsonObject:
     section = values.get(name)
     if not isinstance(section, Mapping):
         raise ValueError(f"config: {name!r} is missing or not a dictionary")

@@ -5,7 +5,7 @@ matrix product is a copy: for a whole sequence it does not count, for one token 
 itself, and again for the caches. So generation has a layout of its own, made once per step (``lay_out``): the layers
 apart, in the type of the products. Programs grow with the depth; there are few of them.
 
-Letters in shapes: as in ``vcap_jax.models.qwen3_vl.model``.
+Letters in shapes: as in ``vcap_jax.models.qwen3_vl.two_towers``.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ from vcap_jax.models.layers import Linear, take_rows
 from vcap_jax.models.qwen3_vl import rope
 from vcap_jax.models.qwen3_vl.config import TextConfig
 from vcap_jax.models.qwen3_vl.inputs import PromptBatch, VisualFeatures
-from vcap_jax.models.qwen3_vl.model import Qwen3VL, last_real, next_position
+from vcap_jax.models.qwen3_vl.model import Qwen3VL
 from vcap_jax.models.qwen3_vl.text import DecoderLayer, gather_features
+from vcap_jax.models.qwen3_vl.two_towers import last_real, next_position
 from vcap_jax.parallel.group_sharding import cut_by_tensor
 
 Array = jax.Array
