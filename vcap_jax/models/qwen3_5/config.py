@@ -8,17 +8,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from vcap_jax.models.qwen3_vl.config import (
-    TOP_FIELDS,
     TwoTowers,
     VisionConfig,
-    known_fields,
-    read_config,
     require_activation,
     require_positive,
-    rope_settings,
-    sections,
     vision_from_dict,
     vision_to_dict,
+)
+from vcap_jax.models.qwen3_vl.config_json import (
+    TOP_FIELDS,
+    known_fields,
+    read_config,
+    rope_settings,
+    sections,
 )
 from vcap_jax.system.json_values import JsonDict, JsonObject
 
