@@ -24,7 +24,6 @@ from vcap_jax.human_eval.formulas import (
     kendall_w,
     mean_tau,
 )
-from vcap_jax.human_eval.planning import Spread
 from vcap_jax.human_eval.protocol import Kind, Ranking, Step1, Step2
 from vcap_jax.human_eval.records import Answer, Item, Proposition
 from vcap_jax.human_eval.reward_agreement import (
@@ -35,6 +34,7 @@ from vcap_jax.human_eval.reward_agreement import (
     Blame,
     PairRow,
     Ranks,
+    Spread,
     blame_of,
     human_ranks,
     item_agreement,
