@@ -27,8 +27,7 @@ from vcap_jax.report.charts import (
     series_of,
     style_axes,
 )
-from vcap_jax.report.pages import page_templates, write_page
-from vcap_jax.report.text_tables import text_table
+from vcap_jax.report.pages import page_templates, text_table, write_page
 
 Curve = Callable[[PastRun], tuple[np.ndarray, np.ndarray]]
 """Steps and values of a run."""

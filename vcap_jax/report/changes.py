@@ -46,27 +46,18 @@ class Version:
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """then: when the sample was first shown. removed: words of it that are gone; added: words of ``now`` that are
-    new; kept: words of both."""
+    """then: when the sample was first shown. words: of the best captions."""
 
     then: Version
     now: Version
-    removed: int
-    added: int
-    kept: int
+    words: Comparison
 
 
 def change(then: Sample, now: Sample) -> Change:
     """What has changed between two steps that a sample was shown at."""
     best = [by_reward(sample.candidates)[0] for sample in (then, now)]
     words = compared(best[0].caption, best[1].caption)
-    return Change(
-        then=_version(then, best[0], words.old),
-        now=_version(now, best[1], words.new),
-        removed=words.removed,
-        added=words.added,
-        kept=words.kept,
-    )
+    return Change(then=_version(then, best[0], words.old), now=_version(now, best[1], words.new), words=words)
 
 
 def by_reward(candidates: Sequence[SampleCandidate]) -> list[SampleCandidate]:

@@ -21,12 +21,14 @@ from vcap_jax.report.metrics import read_metrics
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.report.samples import Sample
 from vcap_jax.report.trackers.config import TrackerName, TrackersConfig, check_trackers
-from vcap_jax.report.trackers.names import evaluation_values, tracked
-from vcap_jax.report.trackers.pictures import described, strip
-from vcap_jax.report.trackers.protocol import TrackedRun, Tracker
-from vcap_jax.report.trackers.tensorboard import TensorBoardTracker
-from vcap_jax.report.trackers.trackio import TrackioTracker
-from vcap_jax.report.trackers.weights_and_biases import WandbTracker
+from vcap_jax.report.trackers.contents import described, evaluation_values, strip, tracked
+from vcap_jax.report.trackers.dashboards import (
+    TensorBoardTracker,
+    TrackedRun,
+    Tracker,
+    TrackioTracker,
+    WandbTracker,
+)
 from vcap_jax.run.config import RunConfig
 from vcap_jax.system.files import write_json
 from vcap_jax.system.waiting import Waiting, told_beside

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from vcap_jax.report.intervals import Value
-from vcap_jax.report.rewards_page import RewardedSample, write_rewards_page
 from vcap_jax.report.samples import SampleCandidate, picture
+from vcap_jax.report.samples_page import RewardedSample, write_rewards_page
 
 METRICS = {"text_quality": Value(value=7.0, low=6.0, high=8.0, n=3, method="m")}
 
