@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 
 from vcap_jax.run.command_line import config_parser, read_config
 from vcap_jax.system.hardware import Hardware, UnknownHardware, hardware
+from vcap_jax.system.host_limits import memory_limit
 from vcap_jax.system.json_values import JsonDict, read_json_object
-from vcap_jax.system.memory_limit import memory_limit
 
 if TYPE_CHECKING:
     from vcap_jax.run.config import RunConfig

@@ -18,8 +18,7 @@ from vcap_jax.configuration import current_names, dump_config, parse_yaml, plain
 from vcap_jax.report.idle_run import empty, idle, lock
 from vcap_jax.report.step_log import read_rows
 from vcap_jax.system.errors import VCapError
-from vcap_jax.system.files import replace_file, write_json
-from vcap_jax.system.folder_names import taken_for_a_pattern
+from vcap_jax.system.files import replace_file, taken_for_a_pattern, write_json
 from vcap_jax.system.json_values import (
     JsonDict,
     JsonObject,

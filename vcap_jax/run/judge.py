@@ -1,10 +1,11 @@
-"""The reward of a run: its family, its judge and, in the embedded world, the questions of a family that needs some."""
+"""The reward of a run: its family, its judge and, in the embedded world, the questions of a family that needs some; and
+its own held-out samples, with what their captions are compared with and who scores them."""
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from vcap_jax.data.examples import media_loader
 from vcap_jax.data.judge_media import EncodedMedia
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.references import ReferencePool
+from vcap_jax.evals.protocol import OwnData
 from vcap_jax.models.family import FrameSampling
 from vcap_jax.parallel.processes import ALONE, Processes
 from vcap_jax.report.run_folder import RunFolder
@@ -28,9 +30,12 @@ from vcap_jax.run.context import RunContext, own_file
 from vcap_jax.run.judge_context import context_warning
 from vcap_jax.run.judge_record import remember_judge
 from vcap_jax.system.files import replace_file
+from vcap_jax.system.shutdown import requested
 from vcap_jax.world.judge_process import embedded_judge
 from vcap_jax.world.questions import scene_questions
 from vcap_jax.world.splits import EmbeddedData
+
+OTHER_JUDGE = Role(who="the other judge of the evaluation", settings="evaluation.other_judge")
 
 
 def media_for_judge(config: RunConfig, frames: FrameSampling) -> Callable[[Sample], EncodedMedia]:
@@ -188,3 +193,47 @@ def reward_session(
     ) as session:
         session.wait_until_ready()  # again: the work since it was first asked may have taken hours
         yield session
+
+
+@contextmanager
+def own_data(
+    ctx: RunContext,
+    heldout: Sequence[Sample],
+    references: ReferencePool | None,
+    *,
+    session: RewardSession,
+    reward: RewardConfig,
+    pool: ReferencePool | None,
+) -> Iterator[OwnData | None]:
+    """The held-out samples with the run's reward and, where one is configured, another judge; None without samples.
+
+    references: of the held-out samples. pool: what is trained on, for rewards that look at all of it. All processes
+    must enter the context together; the other judge is asked by the first.
+    Raises JudgeUnavailable where the other judge does not answer, PeerFailed where another process cannot reach it.
+    """
+    if not heldout:
+        yield None
+        return
+    config = ctx.config
+    with ExitStack() as stack:
+
+        def other() -> RewardSession | None:
+            judge = config.evaluation.other_judge
+            if judge is None or not ctx.processes.first:
+                return None
+            return stack.enter_context(
+                reward_session(
+                    ctx, reward, pool, judge, role=OTHER_JUDGE, store="judgements-of-the-other.sqlite"
+                )
+            )
+
+        yield OwnData(
+            samples=tuple(heldout),
+            references=references,
+            session=session,
+            media=media_for_judge(config, ctx.policy.processor.video),
+            seed=config.seed,
+            other=ctx.processes.together("other judge", other),
+            stop=requested,
+            threads=config.data.reading_threads,
+        )

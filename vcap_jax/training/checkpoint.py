@@ -26,7 +26,7 @@ from orbax.checkpoint import checkpoint_managers as policies
 
 from vcap_jax.parallel.arrays import AnyArray
 from vcap_jax.system.errors import VCapError, system_message
-from vcap_jax.system.folder_names import taken_for_a_pattern
+from vcap_jax.system.files import taken_for_a_pattern
 from vcap_jax.system.json_values import JsonObject, JsonValue
 
 _SLOW_STORAGE_S = 6 * 3600
