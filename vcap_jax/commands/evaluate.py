@@ -23,12 +23,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from vcap_jax.run.command_line import (
+    add_captioner_options,
     add_endpoint_options,
     command_parser,
     endpoint_settings,
     guarded,
     say,
-    step_argument,
     temperature_argument,
 )
 
@@ -39,10 +39,9 @@ VIDEO_QA = "video-qa"
 def parse_arguments(arguments: Sequence[str] | None = None) -> Namespace:
     parser = command_parser(__doc__)
     parser.add_argument("--benchmark", required=True, help="names, divided by commas")
-    parser.add_argument(
-        "--by",
-        required=True,
-        help="who captions: a run's folder, a Hugging Face folder, an Orbax checkpoint, the http address of a chat "
+    add_captioner_options(
+        parser,
+        "who captions: a run's folder, a Hugging Face folder, an Orbax checkpoint, the http address of a chat "
         "endpoint; or a file of captions",
     )
     parser.add_argument(
@@ -65,9 +64,6 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> Namespace:
         "--limit", type=int, help="the first so many pictures or videos (of video-qa: questions)"
     )
     parser.add_argument(
-        "--step", type=step_argument, help="which of a run's checkpoints, or best (default: the last)"
-    )
-    parser.add_argument(
         "--follow",
         action="store_true",
         help="of a run that is going on: evaluate every checkpoint as it comes, into its evaluations/, until it ends",
@@ -78,20 +74,16 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> Namespace:
         help="draws captions (default: the likeliest token each time)",
     )
     parser.add_argument("--seed", type=int, default=0, help="of the draws (default: 0)")
-    parser.add_argument("--served-model", help="of a captioner's endpoint, if it serves several")
-    parser.add_argument("--api-key-env", help="name of the variable that holds that endpoint's key")
     parser.add_argument("overrides", nargs="*", metavar="section.key=value")
     return parser.parse_intermixed_args(arguments)
 
 
 def settings_of(args: Namespace) -> list[str]:
     """The options of the command line as settings, before those that were written as such."""
-    words = [*endpoint_settings(args, "judge"), *endpoint_settings(args, "reasoner")]
-    for option in ("mode", "prompts", "limit"):
-        given = getattr(args, option)
-        if given is not None:
-            words.append(f"options.{option}={given}")
-    return [*words, *args.overrides]
+    given = {option: getattr(args, option) for option in ("mode", "prompts", "limit")}
+    options = [f"options.{option}={value}" for option, value in given.items() if value is not None]
+    asked = [*endpoint_settings(args, "judge"), *endpoint_settings(args, "reasoner")]
+    return [*asked, *options, *args.overrides]
 
 
 def default_out(by: str) -> Path:

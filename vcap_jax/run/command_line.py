@@ -67,6 +67,16 @@ def add_endpoint_options(
     parser.add_argument(f"--{role}-key-env", help=f"name of the variable that holds the {role}'s key")
 
 
+def add_captioner_options(parser: argparse.ArgumentParser, by: str, *, required: bool = True) -> None:
+    """Options for who captions: --by, and what follows from it. by: the help of --by."""
+    parser.add_argument("--by", required=required, help=by)
+    parser.add_argument(
+        "--step", type=step_argument, help="which of a run's checkpoints, or best (default: the last)"
+    )
+    parser.add_argument("--served-model", help="of a captioner's endpoint, if it serves several")
+    parser.add_argument("--api-key-env", help="name of the variable that holds that endpoint's key")
+
+
 def endpoint_settings(args: argparse.Namespace, role: str) -> list[str]:
     """What the options of ``add_endpoint_options`` say, as settings of the section ``role``."""
     urls = getattr(args, role)
