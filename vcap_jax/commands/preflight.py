@@ -106,7 +106,6 @@ def say(what: str, remedy: str = "") -> int:
 
 
 def told(error: Exception) -> str:
-    """What is wrong, on one line."""
     from vcap_jax.system.errors import ProblemsError
 
     return "; ".join(error.problems if isinstance(error, ProblemsError) else [str(error)])

@@ -104,7 +104,6 @@ class StoredAnswers:
             )
 
     def close(self) -> None:
-        """Closes the file."""
         with self._reading:
             self._reader.close()
 
@@ -146,13 +145,11 @@ class StoredAnswers:
         )
 
     def is_assigned(self, annotator: str, item: str) -> bool:
-        """Whether the item is one of the annotator's."""
         with self._read() as db:
             row = db.execute("SELECT 1 FROM assignments WHERE annotator = ? AND item = ?", (annotator, item))
             return row.fetchone() is not None
 
     def state(self, annotator: str, item: str) -> ItemState:
-        """What an annotator has said about an item."""
         with self._read() as db:
             props = db.execute(
                 "SELECT prop FROM verdicts WHERE annotator = ? AND item = ?", (annotator, item)
@@ -247,7 +244,6 @@ def unusable(path: Path, error: sqlite3.Error) -> StudyError:
 
 
 def check_asked(db: sqlite3.Connection, study: Study) -> None:
-    """See ``StoredAnswers.check``."""
     for item, digest in db.execute("SELECT item, digest FROM items").fetchall():
         if item not in study.items:
             raise StudyError(f'the item "{item}" was assigned and is no longer in the study: put it back')
@@ -284,12 +280,10 @@ def connect(path: Path) -> sqlite3.Connection:
 
 
 def held_verdict(db: sqlite3.Connection, annotator: str, prop: str) -> Held:
-    """What an annotator has said of a proposition."""
     return _held_at(db, "verdicts WHERE annotator = ? AND prop = ?", annotator, prop)
 
 
 def adjudicated(db: sqlite3.Connection, prop: str) -> Held:
-    """What a third person has decided about a proposition."""
     return _held_at(db, "adjudications WHERE prop = ?", prop)
 
 

@@ -43,8 +43,6 @@ _Asked: TypeAlias = tuple[Item, list[Proposition], Mapping[str, str]]
 
 @dataclass(frozen=True, kw_only=True)
 class Imported(Records):
-    """What a file of tasks held."""
-
     items: Mapping[str, Item]
     propositions: tuple[Proposition, ...]
 
@@ -212,7 +210,6 @@ def _textarea(name: str, to_name: str, text: str) -> JsonObject:
 
 
 def _result(name: str, to_name: str, kind: str, value: JsonObject, origin: str = "manual") -> JsonDict:
-    """A result of a Label Studio annotation or prediction."""
     named: JsonDict = {"id": name, "from_name": name, "to_name": to_name}
     return {**named, "type": kind, "value": value, "origin": origin}
 

@@ -100,7 +100,6 @@ class Verdict:
 
 
 def is_subjective(note: str) -> bool:
-    """Whether a note says that the proposition is out of scope."""
     return note.strip().casefold() == SUBJECTIVE
 
 

@@ -203,7 +203,6 @@ def _total(values: Sequence[float], seed: int) -> Value:
 
 
 def _alphas(records: Records, seed: int) -> dict[str, Value]:
-    """Krippendorff's alpha of labels and ranks."""
     views: dict[str, tuple[Callable[[Answer], str], Sequence[str]]] = {
         "label, both steps": (lambda one: one.verdict.label, LABELS),
         "step 1": (lambda one: str(one.step1), tuple(map(str, Step1))),

@@ -78,7 +78,6 @@ class Study:
     propositions: Mapping[str, tuple[Proposition, ...]]
 
     def media_path(self, item_id: str) -> Path:
-        """Where the item's picture or video is."""
         return self.folder / self.items[item_id].media
 
 

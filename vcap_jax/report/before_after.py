@@ -30,8 +30,6 @@ class Side:
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
-    """A sample before and after."""
-
     id: str
     before: Side
     after: Side

@@ -16,7 +16,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import TypeAlias, TypeVar
 
 import jax
@@ -79,7 +78,6 @@ class _Stays(policies.PreservationPolicy):
         *,
         context: policies.PreservationContext,
     ) -> Sequence[bool]:
-        """See the protocol."""
         del context
         staying = set(self.steps())
         return [checkpoint.step in staying for checkpoint in checkpoints]
@@ -141,9 +139,7 @@ class Checkpointer:
     def __enter__(self) -> Checkpointer:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.close()
 
     def steps(self) -> list[int]:

@@ -54,8 +54,6 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Person:
-    """Somebody with a token."""
-
     name: str
     role: Role
 
@@ -119,7 +117,6 @@ class Access:
 
     @web.middleware
     async def middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Refuses who may not."""
         refused = self._refused(request)
         return await handler(request) if refused is None else web.Response(status=refused[0], text=refused[1])
 

@@ -35,7 +35,6 @@ annotators = only(Role.ANNOTATOR)
 
 
 def add_routes(app: web.Application) -> None:
-    """Adds what this module answers."""
     app.add_routes(
         [
             web.get("/annotate", annotators(page)),
@@ -126,7 +125,6 @@ async def put_answer(request: web.Request) -> web.Response:
 
 
 async def undo(request: web.Request) -> web.Response:
-    """Takes the last change of the item back."""
     found, name, one, sent = await _change_asked(request)
 
     def work() -> JsonDict:
@@ -137,7 +135,6 @@ async def undo(request: web.Request) -> web.Response:
 
 
 async def finish(request: web.Request) -> web.Response:
-    """Stores the three rankings, and ends the item."""
     found, name, one, sent = await _change_asked(request)
 
     def work() -> None:

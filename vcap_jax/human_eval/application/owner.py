@@ -44,7 +44,6 @@ deciders = only(Role.OWNER, Role.ADJUDICATOR)
 
 
 def add_routes(app: web.Application) -> None:
-    """Adds what this module answers."""
     app.add_routes(
         [
             web.get("/study", owner(overview)),
@@ -123,7 +122,6 @@ async def disputed(request: web.Request) -> web.Response:
 
 
 async def adjudicate(request: web.Request) -> web.Response:
-    """Stores what the third person decides."""
     found, person, sent = parts(request), request[PERSON], await body(request)
     if not _may_decide(request):
         raise web.HTTPForbidden(text="the study names somebody else for this")

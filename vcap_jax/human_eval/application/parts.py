@@ -47,7 +47,6 @@ class Parts:
     assigned: set[tuple[str, str]] = field(default_factory=set)
 
     def view(self, annotator: str) -> AnnotatorView:
-        """The study as somebody sees it."""
         return self.views.setdefault(annotator, AnnotatorView(self.study, annotator))
 
     def page(self, template: str, **values: object) -> web.Response:
@@ -67,7 +66,6 @@ def parts(request: web.Request) -> Parts:
 
 
 def answer(value: Mapping[str, object]) -> web.Response:
-    """JSON to a script."""
     return web.json_response(value, headers={"Cache-Control": "no-store"})
 
 
@@ -149,7 +147,6 @@ def item_json(
 
 
 def verdict_json(verdict: Verdict) -> JsonDict:
-    """A verdict as the browser has it."""
     return {"step1": verdict.step1, "step2": verdict.step2, "note": verdict.note}
 
 

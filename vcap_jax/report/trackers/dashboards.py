@@ -42,19 +42,15 @@ class Tracker(Protocol):
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None:
         """Numbers of a step."""
-        ...
 
     def picture(self, step: int, name: str, picture: Image.Image, text: str) -> None:
         """A sample: its picture and, in Markdown, what was written about it. name: of the place that it is shown in."""
-        ...
 
     def flush(self) -> None:
         """What was given is safe from a kill of this process, as far as the tracker can."""
-        ...
 
     def close(self) -> None:
         """Ends it; waits for what is still sent."""
-        ...
 
 
 class TensorBoardTracker:
