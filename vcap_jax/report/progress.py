@@ -64,8 +64,6 @@ class Progress:
         terminal: bool | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        if every < 1:
-            raise ValueError(f"every must be at least 1, got {every}")
         self._total, self._start, self._every, self._shown = total, start, every, tuple(shown)
         self._stream = sys.stdout if stream is None else stream
         self._terminal = self._stream.isatty() if terminal is None else terminal

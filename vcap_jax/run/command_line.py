@@ -194,21 +194,20 @@ def report(error: BaseException, again: str | None, *, failed: int = 1) -> int:
     elif isinstance(error, OSError):
         text, resumable = system_message(error) or str(error), True
     elif isinstance(error, ModuleNotFoundError) and not (error.name or _OURS).startswith(_OURS):
-        text, resumable = _without_module(error.name), False
+        # Most often a clone's script was started with the system's Python.
+        text, resumable = (
+            (
+                f"{sys.executable} lacks the module {error.name}: use the environment that `bash launch/quickstart.sh` "
+                f"makes, such as .venv/bin/python {sys.argv[0]} ..., or install the package into this one"
+            ),
+            False,
+        )
     else:
         raise error
     print(f"error: {text}", file=sys.stderr, flush=True)
     if resumable and again is not None:
         print(f"go on with: {again}", file=sys.stderr, flush=True)
     return failed
-
-
-def _without_module(name: str | None) -> str:
-    """Most often a clone's script was started with the system's Python."""
-    return (
-        f"{sys.executable} lacks the module {name}: use the environment that `bash launch/quickstart.sh` makes, "
-        f"such as .venv/bin/python {sys.argv[0]} ..., or install the package into this one"
-    )
 
 
 def _again(args: argparse.Namespace | None = None) -> str:

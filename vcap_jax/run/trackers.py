@@ -87,15 +87,11 @@ class Trackers:
 
     def step(self, step: int, row: Mapping[str, object], samples: Sequence[Sample] = ()) -> None:
         """A step has ended. row: of metrics.jsonl; samples: those that the run shows of it."""
-        for name in list(self._working):
-            self._guarded(name, partial(self._row, name, step, row, samples))
-        self._keep()
+        self._each(lambda name: self._row(name, step, row, samples))
 
     def evaluated(self, results: Results) -> None:
         """An evaluation was made, or found in the folder."""
-        for name in list(self._working):
-            self._guarded(name, partial(self._results, name, results))
-        self._keep()
+        self._each(lambda name: self._results(name, results))
 
     def close(self) -> None:
         """Ends all; waits for what they still send."""
@@ -160,6 +156,11 @@ class Trackers:
                 f"the tracker {name} has failed and is given nothing more: {type(error).__name__}: {error}. The run "
                 "goes on; what it lacks it gets with --resume"
             )
+
+    def _each(self, work: Callable[[TrackerName], None]) -> None:
+        for name in list(self._working):
+            self._guarded(name, partial(work, name))
+        self._keep()
 
     def _waited_for(self, name: TrackerName) -> AbstractContextManager[None]:
         """Has it told for whom the run waits, if it is for long."""

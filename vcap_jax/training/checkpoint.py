@@ -9,9 +9,7 @@ another dtype.
 
 from __future__ import annotations
 
-import functools
 import logging
-import operator
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +19,7 @@ from typing import TypeAlias, TypeVar
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
+from flax.traverse_util import flatten_dict, unflatten_dict
 from orbax.checkpoint import checkpoint_managers as policies
 
 from vcap_jax.parallel.arrays import AnyArray
@@ -106,8 +105,6 @@ class Checkpointer:
         read_only: bool = False,
         meet: Callable[[str], None] = alone,
     ) -> None:
-        if keep < 1:
-            raise ValueError(f"keep is {keep}; at least the latest checkpoint must be kept")
         self.folder = Path(folder).absolute()
         if not read_only and (wrong := taken_for_a_pattern(self.folder)) is not None:
             raise CheckpointError(f"{wrong}; choose another name")
@@ -168,7 +165,7 @@ class Checkpointer:
         Raises DiskError if the disk refuses, CheckpointError if the step is already there (replacing it would
         leave a moment without it), TypeError if a leaf of ``state`` is not an array.
         """
-        tree = _nested({path: _own_copy(path, leaf) for path, leaf in _paths(state).items()})
+        tree = unflatten_dict({path: _own_copy(path, leaf) for path, leaf in _paths(state).items()})
         if step in self.steps():
             raise CheckpointError(
                 f"{self.folder} already has a checkpoint of step {step}: resume from it or use another folder"
@@ -229,15 +226,17 @@ class Checkpointer:
             args=ocp.args.Composite(
                 **{
                     _STATE: ocp.args.PyTreeRestore(
-                        item=_nested({path: _abstract(leaf) for path, leaf in wanted.items()}),
-                        restore_args=_nested({path: _restore_args(leaf) for path, leaf in wanted.items()}),
+                        item=unflatten_dict({path: _abstract(leaf) for path, leaf in wanted.items()}),
+                        restore_args=unflatten_dict(
+                            {path: _restore_args(leaf) for path, leaf in wanted.items()}
+                        ),
                         partial_restore=partial,
                     ),
                     _DATA: ocp.args.JsonRestore(),
                 }
             ),
         )
-        arrays = {path: functools.reduce(operator.getitem, path, restored[_STATE]) for path in wanted}
+        arrays = flatten_dict(restored[_STATE])
         leaves = [arrays[path] for path in wanted]
         return jax.tree.unflatten(jax.tree.structure(template), leaves), restored[_DATA]["value"]
 
@@ -304,18 +303,6 @@ def _paths(tree: object) -> dict[tuple[str, ...], Leaf]:
         tuple(str(getattr(key, "key", getattr(key, "name", getattr(key, "idx", key)))) for key in path): leaf
         for path, leaf in leaves
     }
-
-
-def _nested(flat: Mapping[tuple[str, ...], object]) -> dict[str, object]:
-    root: dict[str, object] = {}
-    for path, leaf in flat.items():
-        node = root
-        for key in path[:-1]:
-            inner = node.setdefault(key, {})
-            assert isinstance(inner, dict)
-            node = inner
-        node[path[-1]] = leaf
-    return root
 
 
 def _own_copy(path: tuple[str, ...], leaf: object) -> AnyArray:
