@@ -8,10 +8,9 @@ from pathlib import Path
 from vcap_jax.evals.judged import REWARD
 from vcap_jax.evals.protocol import Item, OwnData
 from vcap_jax.evals.scoring import Scored
-from vcap_jax.report.before_after import most_telling
 from vcap_jax.report.intervals import Value
 from vcap_jax.report.samples import SampleCandidate
-from vcap_jax.report.samples_page import RewardedSample, write_rewards_page
+from vcap_jax.report.samples_page import RewardedSample, most_telling, write_rewards_page
 from vcap_jax.reward.group import compared_with
 from vcap_jax.run.before_after import shown_frames
 

@@ -67,6 +67,19 @@ def spread_over_steps(samples: Sequence[SampleRow], limit: int) -> Sequence[Samp
     return [sample for sample in samples if sample.step in kept]
 
 
+def most_telling(values: Mapping[str, float | None], most: int) -> list[str]:
+    """At most ``most`` samples: half of them those of the lowest values, half the highest, then those without a value.
+
+    values: by sample, such as gains or rewards. In order: the lowest first, the highest last, those without one behind.
+    """
+    known = sorted((value, name) for name, value in values.items() if value is not None)
+    if len(known) > most:
+        half = most // 2
+        known = known[:half] + known[len(known) - (most - half) :]
+    unknown = [name for name, value in values.items() if value is None]
+    return [name for _, name in known] + unknown[: most - len(known)]
+
+
 @dataclass(frozen=True, kw_only=True)
 class RewardedSample:
     """A sample with its captions. reward: the mean over those that were scored, None if none was. frames: empty if its
