@@ -91,15 +91,23 @@ def default_out(by: str) -> Path:
     return Path("results") / (re.sub(r"[^A-Za-z0-9._-]+", "-", by.rstrip("/").split("/")[-1]) or "captions")
 
 
-def _unheard_by_the_harness(args: Namespace, captioner: Sequence[str]) -> str:
-    """What was given and lmms-eval is not told, the first of it; "" for nothing. captioner: its settings."""
-    given = {
-        "--reasoner": args.reasoner,
-        "--step": args.step,
-        "--temperature": args.temperature,
-        "--seed": args.seed or None,
-    }
-    return next((name for name, value in given.items() if value is not None), next(iter(captioner), ""))
+def _refused_by_the_harness(args: Namespace, names: Sequence[str], captioner: Sequence[str]) -> str:
+    """Why lmms-eval cannot do what was asked for; "" if it can. captioner: its settings, which it is not told."""
+    if len(names) > 1:
+        return f"{VIDEO_QA} is another program's work and has settings of its own: ask for it alone"
+    if args.retry_failed:
+        return (
+            f"--retry-failed: the harness of {VIDEO_QA} asks all or nothing: name another --out to ask anew"
+        )
+    given = {"--reasoner": args.reasoner, "--step": args.step, "--temperature": args.temperature}
+    unheard = [name for name, value in given.items() if value is not None]
+    unheard += [*(["--seed"] if args.seed else []), *captioner]
+    if not unheard:
+        return ""
+    return (
+        f"{unheard[0]} would change nothing: {VIDEO_QA} has lmms-eval ask a served model. Leave it out; "
+        "frames and lengths are options.max_frames, options.max_pixels and options.max_new_tokens"
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -119,19 +127,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if VIDEO_QA in names:
             from vcap_jax.recipes.video_qa import VideoQaRequest, evaluate_video_qa
 
-            if names != (VIDEO_QA,):
-                raise EvaluationRefused(
-                    f"{VIDEO_QA} is another program's work and has settings of its own: ask for it alone"
-                )
-            if args.retry_failed:
-                raise EvaluationRefused(
-                    f"--retry-failed: the harness of {VIDEO_QA} asks all or nothing: name another --out to ask anew"
-                )
-            if unheard := _unheard_by_the_harness(args, captioner):
-                raise EvaluationRefused(
-                    f"{unheard} would change nothing: {VIDEO_QA} has lmms-eval ask a served model. Leave it out; "
-                    "frames and lengths are options.max_frames, options.max_pixels and options.max_new_tokens"
-                )
+            if wrong := _refused_by_the_harness(args, names, captioner):
+                raise EvaluationRefused(wrong)
             data = args.data / VIDEO_QA if (args.data / VIDEO_QA).is_dir() else args.data
             asked = VideoQaRequest(
                 by=args.by,

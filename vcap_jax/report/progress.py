@@ -150,7 +150,7 @@ def duration(seconds: float) -> str:
 
 
 class PoolProgress:
-    """Says "WHAT done/total" with rate and time left, at most every so many seconds and at the end of each WHAT.
+    """Says "WHAT done/total" with rate and time left, at most every ``seconds`` and at the end of each WHAT.
 
     The rate is that since a few lines ago: what went before the first, such as compiling, counts in that one alone, and
     in the last, whose rate is that of the whole. A first line after a single one has no rate, since all of the time may
@@ -158,7 +158,7 @@ class PoolProgress:
     """
 
     def __init__(
-        self, say: Callable[[str], None], *, seconds: float, clock: Callable[[], float] = time.monotonic
+        self, say: Callable[[str], None], *, seconds: float = 10, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._say, self._seconds, self._clock = say, seconds, clock
         self._last = clock()
