@@ -1,54 +1,21 @@
-"""rewards.html of ``launch/score.py``: captions with their rewards, the lowest and the highest, readable without any
-other file; which samples it shows, and how they come to it."""
+"""The page of ``launch/score.py``: which samples it shows, and how they come to it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 
 from vcap_jax.evals.judged import REWARD
 from vcap_jax.evals.protocol import Item, OwnData
 from vcap_jax.evals.scoring import Scored
 from vcap_jax.report.intervals import Value
-from vcap_jax.report.pages import write_page
-from vcap_jax.report.samples import SampleCandidate, SampleFrame
-from vcap_jax.report.samples_page import most_telling, report_templates
+from vcap_jax.report.samples import SampleCandidate
+from vcap_jax.report.samples_page import RewardedSample, most_telling, write_rewards_page
 from vcap_jax.reward.group import compared_with
 from vcap_jax.run.before_after import shown_frames
 
 MOST = 100
 """Samples on the page; of more, those with the lowest and the highest rewards."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class RewardedSample:
-    """A sample with its captions. reward: the mean over those that were scored, None if none was. frames: empty if its
-    pictures cannot be read any more."""
-
-    id: str
-    reward: float | None
-    candidates: tuple[SampleCandidate, ...]
-    frames: tuple[SampleFrame, ...] = ()
-    reference: str | None = None
-
-
-def write_rewards_page(
-    shown: Sequence[RewardedSample],
-    path: Path,
-    *,
-    title: str,
-    metrics: Mapping[str, Value],
-    of: int,
-    warning: str | None = None,
-) -> None:
-    """Draws the page.
-
-    shown: in the order of ``most_telling``, the lowest reward first. metrics: means over all samples, of which there
-    are ``of``; the page says so if it shows fewer. warning: a line above everything.
-    """
-    values = {"title": title, "shown": shown, "metrics": metrics, "of": of, "warning": warning}
-    write_page(path, report_templates(), "rewards.html", **values)
 
 
 class RewardsPage:

@@ -125,13 +125,9 @@ def _listening(host: str, port: int) -> Iterator[list[socket.socket]]:
         taken = port
         try:
             found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-            for family, kind, protocol, _, address in dict.fromkeys(found):
-                one = opened.enter_context(socket.socket(family, kind, protocol))
-                one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                if family == socket.AF_INET6:
-                    one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-                one.bind((address[0], taken, *address[2:]))
-                one.listen()
+            for family, _, _, _, address in dict.fromkeys(found):
+                place = (address[0], taken, *address[2:])
+                one = opened.enter_context(socket.create_server(place, family=family))
                 taken = one.getsockname()[1]
                 sockets.append(one)
         except (OSError, OverflowError, UnicodeError) as error:  # the last two: no port, no name can be so
