@@ -129,7 +129,7 @@ def _to_screen(args: Namespace, captioner: Captioner, job: CaptionJob) -> int:
     from vcap_jax.report.progress import PoolProgress
     from vcap_jax.system.shutdown import finishing
 
-    progress = PoolProgress(_tell)
+    progress = PoolProgress(_tell, seconds=10)
     for_page: list[Caption] = []
     done = failed = 0
     with finishing("each caption in work"):
@@ -157,7 +157,7 @@ def _to_file(args: Namespace, captioner: Captioner, job: CaptionJob) -> int:
         job,
         retry_failed=args.retry_failed,
         on_caption=lambda caption: _show(caption, quiet=args.quiet),
-        on_progress=PoolProgress(_tell),
+        on_progress=PoolProgress(_tell, seconds=10),
     )
     if not complete:
         _tell(f"share {job.shard.index} of {job.shard.count} is written; others are still at work")

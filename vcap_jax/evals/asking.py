@@ -176,7 +176,7 @@ class Asker:
 
         Raises what ``work`` raises, JudgeOutage and its kinds, and Stopped if a signal has come.
         """
-        progress = PoolProgress(self._say)
+        progress = PoolProgress(self._say, seconds=10)
         waiting: deque[Future[R]] = deque()
         found: list[R] = []
 

@@ -284,7 +284,7 @@ def _score(
             seed=config.seed,
             threads=config.data.reading_threads,
             on_bad_sample=config.data.on_bad_sample,
-            on_progress=PoolProgress(ctx.say),
+            on_progress=PoolProgress(ctx.say, seconds=10),
             on_bad=ctx.report_bad_sample,
             processes=ctx.processes,
         )

@@ -113,7 +113,7 @@ class RequestedCaptioner:
         drawing = Drawing(temperature=request.temperature)
         index_of = {sample.id: index for index, sample in enumerate(samples)}
         missing = captions.missing(samples)
-        progress = PoolProgress(self._say)
+        progress = PoolProgress(self._say, seconds=10)
         done = len(samples) - len(missing)
         placed = ((index_of[sample.id], sample) for sample in missing)
         found = self._captioner.placed(placed, drawing=drawing, seed=request.seed, total=len(missing))

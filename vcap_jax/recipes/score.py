@@ -92,7 +92,7 @@ def score(config: RunConfig, request: ScoreRequest, *, say: Callable[[str], None
         )
     frames = _frames(config)
     request.folder.mkdir(parents=True, exist_ok=True)
-    progress = PoolProgress(say)
+    progress = PoolProgress(say, seconds=10)
     with ExitStack() as stack:
         judge = stack.enter_context(answering_judge(config, folder, say))
         asks = family.asks_judge(config.reward)

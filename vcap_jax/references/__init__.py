@@ -107,7 +107,7 @@ def write_shared_pool(
             writer,
             samples,
             shard=Shard(index=processes.index, count=processes.count),
-            on_progress=PoolProgress(ctx.say),
+            on_progress=PoolProgress(ctx.say, seconds=10),
             on_bad=ctx.report_bad_sample,
         )
 

@@ -60,7 +60,7 @@ def write_requested_pool(
     for note in check_inputs(config, "captions", policy=request.captioner is None):
         say(note)
     folder = RunFolder(request.path.parent)
-    progress = PoolProgress(say)
+    progress = PoolProgress(say, seconds=10)
 
     def on_bad(bad: BadSample) -> None:
         say(str(bad))

@@ -158,7 +158,7 @@ class PoolProgress:
     """
 
     def __init__(
-        self, say: Callable[[str], None], *, seconds: float = 10, clock: Callable[[], float] = time.monotonic
+        self, say: Callable[[str], None], *, seconds: float, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._say, self._seconds, self._clock = say, seconds, clock
         self._last = clock()
