@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import itertools
-import math
 import os
 import tempfile
 import textwrap
@@ -14,8 +13,6 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from vcap_jax.report.arms import REWARD, Arm, PastRun, Spread
 from vcap_jax.report.charts import (
@@ -25,7 +22,7 @@ from vcap_jax.report.charts import (
     moving_average,
     save_figure,
     series_of,
-    style_axes,
+    small_multiples,
 )
 from vcap_jax.report.pages import page_templates, text_table, write_page
 
@@ -151,15 +148,10 @@ def _picture(arms: Sequence[Arm]) -> bytes:
     """Every curve, a colour for each arm: thin lines are runs, the thick one is their mean."""
     curves, looks = list(_curves(arms)), list(itertools.product(_STROKES, CATEGORICAL))
     columns = max(1, min(_COLUMNS, len(curves)))
-    lines = max(1, math.ceil(len(curves) / columns))
-    figure = Figure(figsize=(4.6 * columns, 3.2 * lines))
-    figure.set_layout_engine("constrained", h_pad=0.12, w_pad=0.1)
-    for index, (title, curve) in enumerate(curves):
-        axes = figure.add_subplot(lines, columns, index + 1)
-        style_axes(axes)
+    figure, panels = small_multiples(len(curves), columns, (4.6, 3.2))
+    for axes, (title, curve) in zip(panels, curves, strict=True):
         for number, (arm, (stroke, colour)) in enumerate(zip(arms, itertools.cycle(looks), strict=False)):
             _draw(axes, [curve(run) for run in arm.runs], colour, stroke, _name(number))
-        axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
         axes.set_xlabel("step", fontsize=9, color=INK)
         finish_axes(axes, title)
     with tempfile.TemporaryDirectory() as folder:

@@ -6,6 +6,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from itertools import groupby
+from operator import itemgetter
 
 from vcap_jax.report.samples import Sample, SampleCandidate
 
@@ -85,13 +87,8 @@ def compared(old: str, new: str) -> Comparison:
 
 def _joined(pieces: Sequence[str], changed: Sequence[bool]) -> tuple[Piece, ...]:
     """Neighbours that are both changed, or both not, are one piece."""
-    joined: list[Piece] = []
-    for text, is_changed in zip(pieces, changed, strict=True):
-        if joined and joined[-1].changed == is_changed:
-            joined[-1] = Piece(text=joined[-1].text + text, changed=is_changed)
-        else:
-            joined.append(Piece(text=text, changed=is_changed))
-    return tuple(joined)
+    runs = groupby(zip(pieces, changed, strict=True), key=itemgetter(1))
+    return tuple(Piece(text="".join(text for text, _ in run), changed=is_one) for is_one, run in runs)
 
 
 def _version(sample: Sample, best: SampleCandidate, pieces: tuple[Piece, ...]) -> Version:

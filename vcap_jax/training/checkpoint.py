@@ -82,18 +82,14 @@ class _Stays(policies.PreservationPolicy):
         return [checkpoint.step in staying for checkpoint in checkpoints]
 
 
-def alone(what: str) -> None:
-    """There is nobody to meet."""
-    del what
-
-
 class Checkpointer:
     """The checkpoints of one run.
 
     folder: made if absent, unless read_only. keep: how many of the latest stay. stays: gives, whenever one is written,
     the steps that stay whatever their age; the same in all processes. read_only: never changes the folder; for looking
     into a run that another process may be writing. meet: returns when all processes of the run are at what it is given
-    (``Processes.barrier``); they open the folder and save together. Use as a context manager, or call ``close``.
+    (``Processes.barrier``; by default there is one); they open the folder and save together. Use as a context manager,
+    or call ``close``.
     """
 
     def __init__(
@@ -103,7 +99,7 @@ class Checkpointer:
         keep: int = 3,
         stays: Callable[[], Collection[int]] = tuple,
         read_only: bool = False,
-        meet: Callable[[str], None] = alone,
+        meet: Callable[[str], None] = lambda what: None,
     ) -> None:
         self.folder = Path(folder).absolute()
         if not read_only and (wrong := taken_for_a_pattern(self.folder)) is not None:
