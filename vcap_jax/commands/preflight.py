@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vcap_jax.run.command_line import config_parser, read_config
+from vcap_jax.system.errors import VCapError, problems_of
 from vcap_jax.system.hardware import Hardware, hardware
 from vcap_jax.system.host_limits import memory_limit
 from vcap_jax.system.json_values import JsonDict, read_json_object
@@ -46,7 +47,6 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
 def main(arguments: Sequence[str] | None = None) -> int:
     args = parse_arguments(arguments)
     from vcap_jax.run.checks import check_processes, check_settings, check_target
-    from vcap_jax.system.errors import VCapError
 
     what = "configuration"
     try:
@@ -73,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         checks_memory = args.host_memory or target is not None
         outgrown = outgrown_groups(config) if checks_memory else 0
     except (VCapError, FileNotFoundError, ValueError) as error:
-        return say(what, told(error))
+        return say(what, "; ".join(problems_of(error)))
     if checks_memory:
         asked = None if args.host_memory else target
         needs = host_memory(
@@ -105,22 +105,15 @@ def say(what: str, remedy: str = "") -> int:
     return 1 if remedy else 0
 
 
-def told(error: Exception) -> str:
-    from vcap_jax.system.errors import ProblemsError
-
-    return "; ".join(error.problems if isinstance(error, ProblemsError) else [str(error)])
-
-
 def run_folder(config: RunConfig, root: Path) -> tuple[str, str]:
     """Whether a run that lies there goes on with this configuration; it would be refused once the judge is there."""
     from vcap_jax.run.folders import check_resumption
-    from vcap_jax.system.errors import VCapError
 
     what = f"run folder {root}"
     try:
         resumed = check_resumption(config, root)
     except (VCapError, FileNotFoundError) as error:
-        return what, told(error)
+        return what, "; ".join(problems_of(error))
     return f"{what}: {'the run there goes on' if resumed else 'a new run'}", ""
 
 
@@ -128,7 +121,6 @@ def inputs(config: RunConfig) -> tuple[str, str]:
     """What the run would read, looked at as the run itself does before it makes its folder."""
     from vcap_jax.run.inputs import check_inputs
     from vcap_jax.run.setup import manifest_samples
-    from vcap_jax.system.errors import VCapError
 
     what = f"manifest {config.data.manifest}"
     if config.data.manifest is None:
@@ -137,7 +129,7 @@ def inputs(config: RunConfig) -> tuple[str, str]:
         notes = check_inputs(config)
         samples = manifest_samples(config, notes.append)
     except (VCapError, FileNotFoundError) as error:
-        return what, told(error)
+        return what, "; ".join(problems_of(error))
     return "; ".join([f"{what}: {len(samples):,} {config.modality}s", *notes]), ""
 
 

@@ -41,19 +41,14 @@ def as_text(arms: Sequence[Arm]) -> str:
     """The arms and their figures, for a terminal."""
     head = ["", "seeds", "steps", ""]
     parts = [text_table([head, *([_name(k), *_done(arm)] for k, arm in enumerate(arms))], numbers=False)]
-    for figure in _figures(arms):
-        rows = [[_name(k), *_cells(arm.spreads().get(figure))] for k, arm in enumerate(arms)]
-        parts.append(text_table([[figure, "start", "now", "change"], *rows], numbers=False))
+    for figure, rows in _tables(arms).items():
+        parts.append(text_table([(figure, "start", "now", "change"), *rows], numbers=False))
     parts.append(textwrap.fill(_NOTE, 100))
     return "\n\n".join(parts) + "\n"
 
 
 def write_arms_page(path: Path, arms: Sequence[Arm]) -> None:
     """The page, with links to the runs' own."""
-    tables = {
-        figure: [(_name(k), *_cells(arm.spreads().get(figure))) for k, arm in enumerate(arms)]
-        for figure in _figures(arms)
-    }
     about = [(_name(k), *_done(arm), _links(path, arm)) for k, arm in enumerate(arms)]
     write_page(
         path,
@@ -61,7 +56,7 @@ def write_arms_page(path: Path, arms: Sequence[Arm]) -> None:
         "arms.html",
         title="Runs side by side",
         arms=about,
-        tables=tables,
+        tables=_tables(arms),
         note=_NOTE,
         picture=base64.b64encode(_picture(arms)).decode(),
     )
@@ -88,10 +83,13 @@ def _done(arm: Arm) -> tuple[str, str, str]:
     )
 
 
-def _figures(arms: Sequence[Arm]) -> list[str]:
-    """In the evaluators' own order; the reward last."""
-    found = dict.fromkeys(name for arm in arms for name in arm.spreads())
-    return sorted(found, key=lambda name: name == REWARD)
+def _tables(arms: Sequence[Arm]) -> dict[str, list[tuple[str, str, str, str]]]:
+    """Rows by figure, in the evaluators' own order; the reward last."""
+    spreads = [arm.spreads() for arm in arms]
+    figures = sorted(dict.fromkeys(name for of in spreads for name in of), key=lambda name: name == REWARD)
+    return {
+        figure: [(_name(k), *_cells(of.get(figure))) for k, of in enumerate(spreads)] for figure in figures
+    }
 
 
 def _cells(spread: Spread | None) -> tuple[str, str, str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TypedDict
 
 import av
 from aiohttp import web
@@ -103,14 +102,9 @@ async def _change_asked(request: web.Request) -> tuple[Parts, str, Item, JsonDic
     return parts(request), request[PERSON].name, await own_item(request), await body(request)
 
 
-class _Named(TypedDict):
-    version: int
-    request: str
-
-
-def _named(sent: JsonDict) -> _Named:
+def _named(sent: JsonDict) -> tuple[int, str]:
     """Of a change: the version that was seen, and the name of the request."""
-    return {"version": as_whole(sent.get("version"), "version"), "request": text_of(sent, "request", 64)}
+    return as_whole(sent.get("version"), "version"), text_of(sent, "request", 64)
 
 
 async def put_answer(request: web.Request) -> web.Response:
@@ -119,7 +113,8 @@ async def put_answer(request: web.Request) -> web.Response:
 
     def work() -> JsonDict:
         prop = found.view(name).proposition(one, text_of(sent, "prop")).prop_id
-        return held_json(found.store.answer(name, one.id, prop, verdict_sent(sent), **_named(sent)))
+        verdict, (version, request) = verdict_sent(sent), _named(sent)
+        return held_json(found.store.answer(name, one.id, prop, verdict, version=version, request=request))
 
     return answer(await told(work))
 
@@ -129,7 +124,8 @@ async def undo(request: web.Request) -> web.Response:
 
     def work() -> JsonDict:
         prop = found.view(name).proposition(one, text_of(sent, "prop")).prop_id
-        return held_json(found.store.undo(name, one.id, prop, **_named(sent)))
+        version, request = _named(sent)
+        return held_json(found.store.undo(name, one.id, prop, version=version, request=request))
 
     return answer(await told(work))
 
