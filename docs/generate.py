@@ -51,7 +51,7 @@ WITHOUT_HELP = ("launch/quickstart.sh", "launch/cluster.sh", "launch/venv.sh")
 
 def configuration() -> str:
     """Every key of the configuration, as Markdown."""
-    from vcap_jax.configuration.reference import markdown
+    from vcap_jax.configuration.describing import markdown
     from vcap_jax.run.config import RunConfig
 
     return markdown(RunConfig)

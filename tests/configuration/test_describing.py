@@ -9,7 +9,7 @@ import pytest
 from pydantic import AfterValidator, Field
 
 from vcap_jax.configuration import describe, settings
-from vcap_jax.configuration.reference import markdown
+from vcap_jax.configuration.describing import markdown
 from vcap_jax.configuration.schema import fields_of, section_of, sections, type_text
 from vcap_jax.run.config import RunConfig
 

@@ -33,9 +33,8 @@ from vcap_jax.rollout.slots import SampledGroup
 from vcap_jax.run.log import SilentLog
 from vcap_jax.system.shutdown import Stopped, TrainingStopped
 from vcap_jax.training.checkpoint import Checkpointer, CheckpointError
-from vcap_jax.training.finite import NotFinite
 from vcap_jax.training.optimizer import TrainState
-from vcap_jax.training.saving import no_work
+from vcap_jax.training.saving import NotFinite, no_work
 
 STEPS = 4
 NOTHING = np.zeros(0, np.int32)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tests.human_eval.serving_study import served, visitor
-from vcap_jax.human_eval.annotator_view import AnnotatorView
+from vcap_jax.human_eval.assignment import AnnotatorView
 from vcap_jax.human_eval.protocol import Kind, Verdict
 from vcap_jax.human_eval.results import LABELS
 from vcap_jax.human_eval.study import Study

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
-from vcap_jax.human_eval.assignment import alias, assign, shown_order, shown_propositions
+from vcap_jax.human_eval.assignment import AnnotatorView, assign
 from vcap_jax.human_eval.records import Caption, Item, Proposition
+from vcap_jax.human_eval.study import Settings, Study
 
 ITEMS = [f"item-{n}" for n in range(50)]
 PEOPLE = ["anna", "ben", "chris", "dora"]
+
+
+def item(name, models):
+    captions = tuple(Caption(model=model, text=model) for model in models)
+    return Item(id=name, image="a.png", captions=captions)
+
+
+def view(who, propositions=()):
+    asked = {"i": tuple(propositions)}
+    return AnnotatorView(Study(folder=Path(), settings=Settings(), items={}, propositions=asked), who)
 
 
 def test_the_chosen_share_is_decided_by_several_and_the_work_is_even():
@@ -42,11 +54,11 @@ def test_new_items_go_to_those_who_have_less():
 
 
 def test_captions_are_shuffled_for_each_item_and_annotator_and_stay_so():
-    def item(name):
-        return Item(id=name, image="a.png", captions=tuple(Caption(model=m, text=m) for m in "abcde"))
+    def order(name, who):
+        return tuple(view(who).letters(item(name, "abcde")).values())
 
-    orders = {(name, who): shown_order(item(name), who, 0) for name in ITEMS for who in PEOPLE}
-    assert orders == {(name, who): shown_order(item(name), who, 0) for name, who in orders}
+    orders = {(name, who): order(name, who) for name in ITEMS for who in PEOPLE}
+    assert orders == {(name, who): order(name, who) for name, who in orders}
     assert all(sorted(order) == list("abcde") for order in orders.values())
     assert len(set(orders.values())) > 60  # of 120 orders, drawn 200 times
     first = Counter(order[0] for order in orders.values())
@@ -67,12 +79,15 @@ def test_propositions_come_caption_by_caption_and_do_not_tell_what_they_were_fou
         for ref in "xyz"
         for n in range(8)
     ]
-    shown = shown_propositions(rows, ("b", "a"), "anna", 0)
-    assert [one.model for one in shown] == ["b"] * 24 + ["a"] * 24
+    seen = view("anna", rows)
+    both = item("i", "ab")
+    first, second = seen.letters(both).values()
+    shown = seen.propositions(both)
+    assert [one.model for one in shown] == [first] * 24 + [second] * 24
     assert [one.ref_model for one in shown[:24]] != [ref for ref in "xyz" for _ in range(8)]
 
 
 def test_an_alias_says_nothing_and_differs_between_annotators():
-    names = {alias(0, who, "a/base/0") for who in PEOPLE}
+    names = {view(who).alias("a/base/0") for who in PEOPLE}
     assert len(names) == 4
     assert not any("base" in name for name in names)

@@ -14,8 +14,8 @@ import aiohttp
 import pytest
 
 from tests.human_eval.serving_study import Visitor
-from vcap_jax.human_eval.annotator_view import AnnotatorView
 from vcap_jax.human_eval.answers import StoredAnswers
+from vcap_jax.human_eval.assignment import AnnotatorView
 from vcap_jax.human_eval.embedded import write_embedded_study
 from vcap_jax.human_eval.study import Settings, read_study
 

@@ -12,11 +12,10 @@ from tests.human_eval.small_study import small_study, write_small_study
 from vcap_jax.commands import agreement, annotate
 from vcap_jax.human_eval.agreement_report import sample_sizes, write_agreement
 from vcap_jax.human_eval.exchange import Records
-from vcap_jax.human_eval.planning import Spread
 from vcap_jax.human_eval.protocol import Kind, Ranking
 from vcap_jax.human_eval.records import Answer, Rankings
 from vcap_jax.human_eval.results import results_of
-from vcap_jax.human_eval.reward_agreement import OVERALL, human_ranks, reward_ranks
+from vcap_jax.human_eval.reward_agreement import OVERALL, Spread, human_ranks, reward_ranks
 from vcap_jax.human_eval.study import read_study
 
 YES, NO, FALSE = (

@@ -32,7 +32,7 @@ def test_the_best_captions_of_both_times_are_compared() -> None:
     assert (last.then.step, last.then.reward, last.then.mean) == (1, 0.4, 0.25)
     assert (last.now.step, last.now.reward, last.now.mean) == (20, 0.8, 0.5)
     assert text(last.now, changed=True) == "large "
-    assert (last.added, last.removed, last.kept) == (1, 0, 3)
+    assert (last.words.added, last.words.removed, last.words.kept) == (1, 0, 3)
 
 
 def test_the_pieces_of_both_texts_are_the_texts() -> None:
@@ -48,10 +48,10 @@ def test_the_pieces_of_both_texts_are_the_texts() -> None:
     ):
         found = between(old, new)
         assert (text(found.then), text(found.now)) == (old, new)
-        assert found.added + found.kept == sum(word[0].isalnum() for word in _words(new))
-        assert found.removed + found.kept == sum(word[0].isalnum() for word in _words(old))
+        assert found.words.added + found.words.kept == sum(word[0].isalnum() for word in _words(new))
+        assert found.words.removed + found.words.kept == sum(word[0].isalnum() for word in _words(old))
     same = between("the same.", "the same.")
-    assert (same.added, same.removed, same.kept) == (0, 0, 2)
+    assert (same.words.added, same.words.removed, same.words.kept) == (0, 0, 2)
     assert not any(piece.changed for piece in same.now.pieces)
 
 

@@ -9,7 +9,7 @@ import jinja2
 import pytest
 
 import vcap_jax
-from vcap_jax.report.pages import page_templates
+from vcap_jax.report.pages import page_templates, text_table
 
 ROOT = Path(vcap_jax.__file__).parent
 # The annotation application is served with a style sheet of its own; the page of the reproduction is printed as well,
@@ -55,3 +55,9 @@ def test_the_frame_loads_nothing_and_escapes() -> None:
     assert not re.search(r"""(?:src|href|url|@import)\s*[=(]""", text)
     with pytest.raises(jinja2.UndefinedError, match="said"):
         page.render(title="t")
+
+
+def test_columns_are_as_wide_as_their_widest_cell() -> None:
+    rows = [["", "start", "now"], ["F1", "0.5", "12.25"]]
+    assert text_table(rows, numbers=False).splitlines() == ["    start  now", "F1  0.5    12.25"]
+    assert text_table(rows, numbers=True).splitlines() == ["    start    now", "F1    0.5  12.25"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import fields
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from vcap_jax.configuration import dump_config, load_config, parse_yaml
 from vcap_jax.report.run_folder import RunFolder, RunFolderError
 from vcap_jax.reward.config import InstructionPaths, JudgeConfig, RewardConfig
 from vcap_jax.run.config import RunConfig
-from vcap_jax.run.folders import JUDGE_MAY_DIFFER, check_resumption, open_run, open_subrun
+from vcap_jax.run.folders import JUDGE_MAY_DIFFER, check_resumption, next_steps, open_run, open_subrun
 from vcap_jax.run.judge_record import note_judge, noted_judge, remember_judge
 
 DECIDES_SCORES = {
@@ -197,3 +198,23 @@ def test_a_run_begun_under_former_names_of_keys_goes_on(tmp_path: Path) -> None:
         resumed(folder.root, "rollout.decode_steps_per_call=7")
     resumed(folder.root, "grpo.num_iterations=2", "rollout.decode_steps_per_call=7")
     assert folder.config.read_text(encoding="utf-8") == text
+
+
+def test_the_most_telling_page_there_is_and_commands_of_the_same_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = RunFolder(tmp_path / "my run")
+    folder.root.mkdir()
+    monkeypatch.setattr(sys, "argv", ["/usr/bin/vcap", "train"])
+    folder.samples_page.touch()
+    assert next_steps(folder).splitlines() == [
+        f"look at:  {folder.samples_page}",
+        f"caption:  vcap caption --by '{folder.root}' PICTURE",
+        f"export:   vcap convert to-hf '{folder.root}' exported",
+    ]
+    monkeypatch.setattr(sys, "argv", ["launch/train.py", "max_steps=3"])
+    monkeypatch.setattr(sys, "executable", str(Path.cwd() / ".venv/bin/python"))
+    folder.before_after_page("judged").touch()
+    look, caption, _ = next_steps(folder).splitlines()
+    assert look == f"look at:  {folder.before_after_page('judged')}"
+    assert caption == f"caption:  .venv/bin/python launch/caption.py --by '{folder.root}' PICTURE"

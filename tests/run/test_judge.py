@@ -3,30 +3,46 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 from urllib.error import URLError
 from urllib.request import urlopen
 
 import pytest
+from PIL import Image
 
+from tests.data.media_files import write_video
+from tests.models.qwen3_vl.processing.cases import pixels
+from tests.models.qwen3_vl.processing.tiny_tokenizer import tiny_tokenizer
 from tests.patience import GUARD_S
 from tests.processes_in_threads import in_threads
 from tests.reward.scripted_judge import Reply, ScriptedJudge
 from vcap_jax.configuration import load_config
+from vcap_jax.data.errors import MediaError
+from vcap_jax.data.manifest import read_manifest
 from vcap_jax.data.references import PoolEntry, ReferencePool
-from vcap_jax.parallel.processes import PeerFailed, Processes
+from vcap_jax.models.qwen3_vl.processing import Processor
+from vcap_jax.models.qwen3_vl.processing.settings import VideoSettings
+from vcap_jax.parallel.processes import ALONE, PeerFailed, Processes
 from vcap_jax.recipes import distill, self_improve
 from vcap_jax.recipes import grpo as run
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.reward.errors import JudgeUnavailable
 from vcap_jax.reward.questions import read_questions
+from vcap_jax.reward.session import RewardSession
 from vcap_jax.run.config import RunConfig
 from vcap_jax.run.context import RunContext
-from vcap_jax.run.judge import answering_judge, reward_session, reward_settings
+from vcap_jax.run.judge import answering_judge, context_warning, own_data, reward_session, reward_settings
+from vcap_jax.run.setup import sample_reader
 from vcap_jax.world.config import WorldConfig
 from vcap_jax.world.splits import prepare_embedded_data
+
+CONFIGS = Path(__file__).resolve().parents[2] / "configs"
+IMAGE, VIDEO = 17_408, 41_984
+"""What serve.py takes by itself (gpu_judge/README.md)."""
 
 
 def place_of(index: int, config: RunConfig, root: Path) -> RunContext:
@@ -199,3 +215,96 @@ def test_captions_that_are_scored_need_no_judge(
     monkeypatch.setattr(distill, "_candidates_to_best", work)
     with pytest.raises(Reached):
         distill.distill(config, folder, [distill.Teacher(name="self")], say=lambda _: None)
+
+
+def test_the_judge_is_shown_the_same_bytes_and_no_prompt_is_made(tmp_path: Path) -> None:
+    Image.fromarray(pixels(150, 170)).save(tmp_path / "photo.jpg")
+    Image.fromarray(pixels(40, 90)).save(tmp_path / "small.png")
+    write_video(tmp_path / "clip.mp4", 21, fps=10)
+    (tmp_path / "cut.png").write_bytes((tmp_path / "small.png").read_bytes()[:300])
+    rows: list[dict[str, object]] = [
+        {"id": "pair", "images": ["photo.jpg", "small.png"], "prompt": "Compare."},
+        {"id": "clip", "video": "clip.mp4"},
+        {"id": "cut", "image": "cut.png"},
+    ]
+    (tmp_path / "m.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    samples = read_manifest(tmp_path / "m.jsonl")
+    config = load_config(RunConfig, [], ["data.judge_media.max_edge=140", "data.threads=3"])
+    whole = Processor(
+        tiny_tokenizer(), video=VideoSettings(fps=4.0).with_budget(max_frames=5, max_frame_tokens=4)
+    )
+    frames_alone = SimpleNamespace(video=whole.video)  # it has no encode
+    ctx: Any = SimpleNamespace(config=config, policy=SimpleNamespace(processor=frames_alone), processes=ALONE)
+    session = cast(RewardSession, None)
+    with own_data(
+        cast(RunContext, ctx), samples, None, session=session, reward=config.reward, pool=None
+    ) as own:
+        assert own is not None
+        assert own.threads == 3
+        load = sample_reader(config, whole)
+        for sample in samples[:2]:
+            assert own.media(sample) == load(sample).media
+        with pytest.raises(MediaError, match=r"cut\.png") as before:
+            load(samples[2])
+        with pytest.raises(MediaError, match=r"cut\.png") as now:
+            own.media(samples[2])
+        assert str(now.value) == str(before.value)
+
+
+def paper(modality: str, *more: str, over: tuple[str, ...] = ()) -> RunConfig:
+    files = [CONFIGS / "paper" / f"{modality}.yaml", *(CONFIGS / name for name in over)]
+    return load_config(RunConfig, files, list(more))
+
+
+@pytest.mark.parametrize(("modality", "context"), [("image", IMAGE), ("video", VIDEO)])
+def test_the_papers_runs_fit_the_context_that_serve_py_takes(modality: str, context: int) -> None:
+    config = paper(modality)
+    assert context_warning(config, context) is None
+    assert context_warning(config, None) is None
+    short = context_warning(config, 8192)
+    assert short is not None
+    assert f"--max-model-len {context} " in short, "what serve.py would have taken"
+
+
+def test_long_answers_want_a_longer_context() -> None:
+    told = context_warning(paper("image", over=("rewards/balanced.yaml",)), IMAGE)
+    assert told is not None
+    longest = 2 * 4096 + 6_422_528 // 1024 + 6144
+    assert "the judge takes 17,408 tokens of a question and its answer (max_model_len), and" in told
+    assert f"may want {longest:,}" in told
+    assert "6,144 of an answer (judge.max_tokens)" in told
+    assert "--judge-max-model-len 22528" in told
+
+
+@pytest.mark.parametrize(
+    ("overrides", "longest"),
+    [
+        (["reward.use_image=false"], 2 * 4096 + 1024),
+        (["reward.use_reference=false"], 4096 + 6272 + 1024),
+        (["reward.family=judge"], 4096 + 6272 + 1024),
+        (["references.max_completion_length=100"], 4096 + 100 + 6272 + 1024),
+        (["data.judge_media.max_edge=1024"], 2 * 4096 + 1024 + 1024),
+        (["data.max_pixels=null"], 2 * 4096 + 1024),
+    ],
+)
+def test_what_the_judge_is_not_given_does_not_count(overrides: list[str], longest: int) -> None:
+    config = paper("image", *overrides)
+    assert context_warning(config, longest) is None
+    assert f"may want {longest:,}:" in str(context_warning(config, longest - 1))
+
+
+def test_frames_that_are_sent_as_pictures_count_twice() -> None:
+    longest = 200 * (256 + 12) + 2 * 6300 + 1024
+    assert f"may want {longest:,}:" in str(context_warning(paper("video", "judge.video_input=frames"), VIDEO))
+
+
+@pytest.mark.parametrize(("told", "warned"), [(1000, True), (100_000, False), (None, False), ("long", False)])
+def test_a_run_says_so_once_when_its_judge_is_ready(tmp_path: Path, told: object, warned: bool) -> None:
+    judge, said = ScriptedJudge(), list[str]()
+    judge.max_model_len = told
+    try:
+        with answering_judge(paper("image", f"judge.urls=[{judge.url}]"), RunFolder(tmp_path), said.append):
+            pass
+    finally:
+        judge.close()
+    assert sum("max_model_len" in line for line in said) == warned

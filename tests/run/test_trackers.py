@@ -153,7 +153,7 @@ def test_what_a_tracker_lacks_of_the_folder_it_is_given_first(tmp_path: Path) ->
 
 
 def test_a_clip_is_a_strip_of_frames(tmp_path: Path) -> None:
-    from vcap_jax.report.trackers.pictures import strip
+    from vcap_jax.report.trackers.contents import strip
 
     assert strip(sample(1, frames=3)).size == (3 * 288, 192)
     assert strip(sample(1, frames=30)).size == (8 * 288, 192)

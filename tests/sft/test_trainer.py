@@ -17,8 +17,8 @@ from vcap_jax.sft.config import SFTConfig
 from vcap_jax.sft.trainer import StepBatches, SupervisedTraining
 from vcap_jax.system.shutdown import TrainingStopped
 from vcap_jax.training.checkpoint import Checkpointer
-from vcap_jax.training.finite import NotFinite
 from vcap_jax.training.optimizer import TrainState
+from vcap_jax.training.saving import NotFinite
 
 NOTHING: Any = None
 

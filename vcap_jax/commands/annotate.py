@@ -90,12 +90,7 @@ def _settings(args: argparse.Namespace) -> Settings:
     from vcap_jax.human_eval.records import first_problem
     from vcap_jax.human_eval.study import Settings, read_settings
 
-    given = {
-        "annotators": args.annotators,
-        "adjudicator": args.adjudicator,
-        "overlap": args.overlap,
-        "overlap_size": args.overlap_size,
-    }
+    given = {name: getattr(args, name) for name in ("annotators", "adjudicator", "overlap", "overlap_size")}
     changes = {name: value for name, value in given.items() if value is not None}
     try:
         return Settings.model_validate(read_settings(args.folder).model_dump() | changes)

@@ -20,13 +20,13 @@ import os
 import re
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vcap_jax.captioning.parts import Shard
 from vcap_jax.commands.references import shard
-from vcap_jax.run.command_line import command_parser, guarded, step_argument, temperature_argument
+from vcap_jax.run.command_line import add_captioner_options, command_parser, guarded, temperature_argument
 
 if TYPE_CHECKING:
     from vcap_jax.captioning.caption import Caption
@@ -38,10 +38,9 @@ _SETTING = re.compile(r"[a-z_]+(\.[a-z_0-9]+)*=")
 
 def _parser() -> ArgumentParser:
     parser = command_parser(__doc__)
-    parser.add_argument(
-        "--by",
-        required=True,
-        help='a run\'s folder, a Hugging Face or Orbax folder, "embedded", or the http address of a chat endpoint',
+    add_captioner_options(
+        parser,
+        'a run\'s folder, a Hugging Face or Orbax folder, "embedded", or the http address of a chat endpoint',
     )
     parser.add_argument("inputs", nargs="+", metavar="INPUT | section.key=value")
     parser.add_argument("--out", type=Path, help="keep the captions there, as JSON lines")
@@ -62,12 +61,7 @@ def _parser() -> ArgumentParser:
     parser.add_argument("--seed", type=int, default=0, help="of the draws (default: 0)")
     parser.add_argument("--prompt", help="the request, in place of the configured ones")
     parser.add_argument("--max-tokens", type=int, help="of a caption (rollout.max_completion_length)")
-    parser.add_argument(
-        "--step", type=step_argument, help="which of the run's checkpoints, or best (default: the last)"
-    )
     parser.add_argument("--batch", type=int, help="inputs decoded at a time (default: as many as have room)")
-    parser.add_argument("--served-model", help="of the endpoint, if it serves several")
-    parser.add_argument("--api-key-env", help="name of the variable that holds the endpoint's key")
     parser.add_argument(
         "--shard", type=shard, help="INDEX/COUNT: this process's share of the inputs; needs --out"
     )
@@ -132,7 +126,6 @@ def _caption(args: Namespace) -> int:
 
 
 def _to_screen(args: Namespace, captioner: Captioner, job: CaptionJob) -> int:
-    from vcap_jax.captioning.page import write_caption_page
     from vcap_jax.report.progress import PoolProgress
     from vcap_jax.system.shutdown import finishing
 
@@ -150,17 +143,12 @@ def _to_screen(args: Namespace, captioner: Captioner, job: CaptionJob) -> int:
             if args.page is not None and caption.index < args.page_limit:
                 for_page.append(caption)
     if args.page is not None:
-        for_page.sort(key=lambda caption: caption.index)
-        write_caption_page(
-            for_page, args.page, title=f"Captions by {captioner.name}", total=done, limit=args.page_limit
-        )
-        _tell(f"page: {args.page}")
+        _write_page(args, captioner, sorted(for_page, key=lambda caption: caption.index), done)
     return _status(failed, done)
 
 
 def _to_file(args: Namespace, captioner: Captioner, job: CaptionJob) -> int:
     from vcap_jax.captioning.file import read_caption_file, write_caption_file
-    from vcap_jax.captioning.page import write_caption_page
     from vcap_jax.report.progress import PoolProgress
 
     complete = write_caption_file(
@@ -177,18 +165,19 @@ def _to_file(args: Namespace, captioner: Captioner, job: CaptionJob) -> int:
     failed = sum(caption.error is not None for caption in read_caption_file(args.out))
     _tell(f"{args.out}: {job.counted.total - failed} of {job.counted.total} inputs captioned")
     if args.page is not None:
-        write_caption_page(
-            read_caption_file(args.out),
-            args.page,
-            title=f"Captions by {captioner.name}",
-            total=job.counted.total,
-            limit=args.page_limit,
-        )
-        _tell(f"page: {args.page}")
+        _write_page(args, captioner, read_caption_file(args.out), job.counted.total)
     status = _status(failed, job.counted.total)
     if failed and not args.retry_failed:
         _tell("the same command with --retry-failed tries them again")
     return status
+
+
+def _write_page(args: Namespace, captioner: Captioner, captions: Iterable[Caption], total: int) -> None:
+    from vcap_jax.captioning.page import write_caption_page
+
+    title = f"Captions by {captioner.name}"
+    write_caption_page(captions, args.page, title=title, total=total, limit=args.page_limit)
+    _tell(f"page: {args.page}")
 
 
 def _show(caption: Caption, *, quiet: bool) -> None:

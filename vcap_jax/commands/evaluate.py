@@ -23,12 +23,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from vcap_jax.run.command_line import (
+    add_captioner_options,
     add_endpoint_options,
     command_parser,
     endpoint_settings,
     guarded,
     say,
-    step_argument,
     temperature_argument,
 )
 
@@ -39,10 +39,9 @@ VIDEO_QA = "video-qa"
 def parse_arguments(arguments: Sequence[str] | None = None) -> Namespace:
     parser = command_parser(__doc__)
     parser.add_argument("--benchmark", required=True, help="names, divided by commas")
-    parser.add_argument(
-        "--by",
-        required=True,
-        help="who captions: a run's folder, a Hugging Face folder, an Orbax checkpoint, the http address of a chat "
+    add_captioner_options(
+        parser,
+        "who captions: a run's folder, a Hugging Face folder, an Orbax checkpoint, the http address of a chat "
         "endpoint; or a file of captions",
     )
     parser.add_argument(
@@ -65,9 +64,6 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> Namespace:
         "--limit", type=int, help="the first so many pictures or videos (of video-qa: questions)"
     )
     parser.add_argument(
-        "--step", type=step_argument, help="which of a run's checkpoints, or best (default: the last)"
-    )
-    parser.add_argument(
         "--follow",
         action="store_true",
         help="of a run that is going on: evaluate every checkpoint as it comes, into its evaluations/, until it ends",
@@ -78,20 +74,16 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> Namespace:
         help="draws captions (default: the likeliest token each time)",
     )
     parser.add_argument("--seed", type=int, default=0, help="of the draws (default: 0)")
-    parser.add_argument("--served-model", help="of a captioner's endpoint, if it serves several")
-    parser.add_argument("--api-key-env", help="name of the variable that holds that endpoint's key")
     parser.add_argument("overrides", nargs="*", metavar="section.key=value")
     return parser.parse_intermixed_args(arguments)
 
 
 def settings_of(args: Namespace) -> list[str]:
     """The options of the command line as settings, before those that were written as such."""
-    words = [*endpoint_settings(args, "judge"), *endpoint_settings(args, "reasoner")]
-    for option in ("mode", "prompts", "limit"):
-        given = getattr(args, option)
-        if given is not None:
-            words.append(f"options.{option}={given}")
-    return [*words, *args.overrides]
+    given = {option: getattr(args, option) for option in ("mode", "prompts", "limit")}
+    options = [f"options.{option}={value}" for option, value in given.items() if value is not None]
+    asked = [*endpoint_settings(args, "judge"), *endpoint_settings(args, "reasoner")]
+    return [*asked, *options, *args.overrides]
 
 
 def default_out(by: str) -> Path:
@@ -99,15 +91,23 @@ def default_out(by: str) -> Path:
     return Path("results") / (re.sub(r"[^A-Za-z0-9._-]+", "-", by.rstrip("/").split("/")[-1]) or "captions")
 
 
-def _unheard_by_the_harness(args: Namespace, captioner: Sequence[str]) -> str:
-    """What was given and lmms-eval is not told, the first of it; "" for nothing. captioner: its settings."""
-    given = {
-        "--reasoner": args.reasoner,
-        "--step": args.step,
-        "--temperature": args.temperature,
-        "--seed": args.seed or None,
-    }
-    return next((name for name, value in given.items() if value is not None), next(iter(captioner), ""))
+def _refused_by_the_harness(args: Namespace, names: Sequence[str], captioner: Sequence[str]) -> str:
+    """Why lmms-eval cannot do what was asked for; "" if it can. captioner: its settings, which it is not told."""
+    if len(names) > 1:
+        return f"{VIDEO_QA} is another program's work and has settings of its own: ask for it alone"
+    if args.retry_failed:
+        return (
+            f"--retry-failed: the harness of {VIDEO_QA} asks all or nothing: name another --out to ask anew"
+        )
+    given = {"--reasoner": args.reasoner, "--step": args.step, "--temperature": args.temperature}
+    unheard = [name for name, value in given.items() if value is not None]
+    unheard += [*(["--seed"] if args.seed else []), *captioner]
+    if not unheard:
+        return ""
+    return (
+        f"{unheard[0]} would change nothing: {VIDEO_QA} has lmms-eval ask a served model. Leave it out; "
+        "frames and lengths are options.max_frames, options.max_pixels and options.max_new_tokens"
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -127,19 +127,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if VIDEO_QA in names:
             from vcap_jax.recipes.video_qa import VideoQaRequest, evaluate_video_qa
 
-            if names != (VIDEO_QA,):
-                raise EvaluationRefused(
-                    f"{VIDEO_QA} is another program's work and has settings of its own: ask for it alone"
-                )
-            if args.retry_failed:
-                raise EvaluationRefused(
-                    f"--retry-failed: the harness of {VIDEO_QA} asks all or nothing: name another --out to ask anew"
-                )
-            if unheard := _unheard_by_the_harness(args, captioner):
-                raise EvaluationRefused(
-                    f"{unheard} would change nothing: {VIDEO_QA} has lmms-eval ask a served model. Leave it out; "
-                    "frames and lengths are options.max_frames, options.max_pixels and options.max_new_tokens"
-                )
+            if wrong := _refused_by_the_harness(args, names, captioner):
+                raise EvaluationRefused(wrong)
             data = args.data / VIDEO_QA if (args.data / VIDEO_QA).is_dir() else args.data
             asked = VideoQaRequest(
                 by=args.by,

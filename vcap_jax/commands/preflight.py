@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vcap_jax.run.command_line import config_parser, read_config
-from vcap_jax.system.hardware import Hardware, UnknownHardware, hardware
+from vcap_jax.system.errors import VCapError, problems_of
+from vcap_jax.system.hardware import Hardware, hardware
+from vcap_jax.system.host_limits import memory_limit
 from vcap_jax.system.json_values import JsonDict, read_json_object
-from vcap_jax.system.memory_limit import memory_limit
 
 if TYPE_CHECKING:
     from vcap_jax.run.config import RunConfig
@@ -45,11 +46,9 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
 
 def main(arguments: Sequence[str] | None = None) -> int:
     args = parse_arguments(arguments)
-    from vcap_jax.configuration import ConfigError
     from vcap_jax.run.checks import check_processes, check_settings, check_target
-    from vcap_jax.system.errors import VCapError
 
-    target = None
+    what = "configuration"
     try:
         target = hardware(args.target) if args.target else None
         config = on_hosts(read_config(args, say=lambda _: None), target)
@@ -58,38 +57,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
         check_processes(config, config.distributed.processes or 1)
         if target is not None:
             check_target(config, target.chip)
-    except (ConfigError, FileNotFoundError, UnknownHardware) as error:
-        return say("configuration", told(error))
-    named = ", ".join(str(file) for file in args.config or ())
-    wrong = say(f"configuration {named}")
-    if args.run_dir is not None:
-        wrong |= say(*run_folder(config, args.run_dir))
-    wrong |= say(*inputs(config))
-    devices: int | None = args.devices
-    if not devices and target is not None:
-        devices = target.devices // (config.distributed.processes or 1)
-    if devices:
-        wrong |= say(*group_counts(config, devices))
-    try:
+        named = ", ".join(str(file) for file in args.config or ())
+        wrong = say(f"configuration {named}")
+        if args.run_dir is not None:
+            wrong |= say(*run_folder(config, args.run_dir))
+        wrong |= say(*inputs(config))
+        devices: int | None = args.devices
+        if not devices and target is not None:
+            devices = target.devices // (config.distributed.processes or 1)
+        if devices:
+            wrong |= say(*group_counts(config, devices))
+        what = "rollout.offload"
         waiting = waiting_bytes(config, devices)
-    except (VCapError, ValueError) as error:
-        return say("rollout.offload", told(error))
-    if args.host_memory or target is not None:
-        try:
-            outgrown = outgrown_groups(config)
-        except VCapError as error:
-            return say("rollout.short_groups", told(error))
+        what = "rollout.short_groups"
+        checks_memory = args.host_memory or target is not None
+        outgrown = outgrown_groups(config) if checks_memory else 0
+    except (VCapError, FileNotFoundError, ValueError) as error:
+        return say(what, "; ".join(problems_of(error)))
+    if checks_memory:
         asked = None if args.host_memory else target
-        wrong |= say(
-            *host_memory(
-                config,
-                args.judges,
-                asked,
-                waiting=waiting * (devices or 1),
-                outgrown=outgrown,
-                judge_model=args.judge_model,
-            )
+        needs = host_memory(
+            config,
+            args.judges,
+            asked,
+            waiting=waiting * (devices or 1),
+            outgrown=outgrown,
+            judge_model=args.judge_model,
         )
+        wrong |= say(*needs)
     if pool := pinned_pool(config, waiting, devices, target):
         wrong |= say(*pool)
     return wrong
@@ -110,23 +105,15 @@ def say(what: str, remedy: str = "") -> int:
     return 1 if remedy else 0
 
 
-def told(error: Exception) -> str:
-    """What is wrong, on one line."""
-    from vcap_jax.system.errors import ProblemsError
-
-    return "; ".join(error.problems if isinstance(error, ProblemsError) else [str(error)])
-
-
 def run_folder(config: RunConfig, root: Path) -> tuple[str, str]:
     """Whether a run that lies there goes on with this configuration; it would be refused once the judge is there."""
     from vcap_jax.run.folders import check_resumption
-    from vcap_jax.system.errors import VCapError
 
     what = f"run folder {root}"
     try:
         resumed = check_resumption(config, root)
     except (VCapError, FileNotFoundError) as error:
-        return what, told(error)
+        return what, "; ".join(problems_of(error))
     return f"{what}: {'the run there goes on' if resumed else 'a new run'}", ""
 
 
@@ -134,7 +121,6 @@ def inputs(config: RunConfig) -> tuple[str, str]:
     """What the run would read, looked at as the run itself does before it makes its folder."""
     from vcap_jax.run.inputs import check_inputs
     from vcap_jax.run.setup import manifest_samples
-    from vcap_jax.system.errors import VCapError
 
     what = f"manifest {config.data.manifest}"
     if config.data.manifest is None:
@@ -143,27 +129,22 @@ def inputs(config: RunConfig) -> tuple[str, str]:
         notes = check_inputs(config)
         samples = manifest_samples(config, notes.append)
     except (VCapError, FileNotFoundError) as error:
-        return what, told(error)
+        return what, "; ".join(problems_of(error))
     return "; ".join([f"{what}: {len(samples):,} {config.modality}s", *notes]), ""
 
 
 def group_counts(config: RunConfig, devices: int) -> tuple[str, str]:
     """Whether every device gets groups of its own; it would compute those of all others as well."""
     processes = config.distributed.processes or 1
-    counts = config.groups_at_once
     try:
         data, fsdp, _ = config.mesh.sizes(devices * processes)
     except ValueError as error:
         return "mesh", str(error)
-    uneven = [name for name, count in counts.items() if count % (data * fsdp)]
-    what = f"groups divide by {data * fsdp}, the devices they are split over"
-    if uneven:
-        given = " and ".join(f"{name}={counts[name]}" for name in uneven)
-        return (
-            what,
-            f"{given} would have every device compute the groups of all; give a multiple of {data * fsdp}",
-        )
-    return what, ""
+    ways = data * fsdp
+    uneven = [f"{name}={count}" for name, count in config.groups_at_once.items() if count % ways]
+    remedy = f"would have every device compute the groups of all; give a multiple of {ways}"
+    what = f"groups divide by {ways}, the devices they are split over"
+    return what, f"{' and '.join(uneven)} {remedy}" if uneven else ""
 
 
 def host_memory(

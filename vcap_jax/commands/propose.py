@@ -22,16 +22,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vcap_jax.run.command_line import (
-    add_endpoint_options,
-    command_parser,
-    endpoint_settings,
-    guarded,
-    say,
-)
+from vcap_jax.run.command_line import add_endpoint_options, command_parser, endpoint_settings, guarded, say
 
 if TYPE_CHECKING:
-    from vcap_jax.human_eval.records import Item
     from vcap_jax.world.scenes import Scene
 
 
@@ -63,6 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def work() -> int:
         from vcap_jax.configuration import load_config
         from vcap_jax.evals.asking import Asker, with_store
+        from vcap_jax.human_eval.embedded import TRUTH, propose_from_facts
         from vcap_jax.human_eval.errors import StudyError
         from vcap_jax.human_eval.propose import propose_for, stages, summary
         from vcap_jax.human_eval.records import write_rows
@@ -80,7 +74,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for item in items.values():  # what people cannot be shown need not be asked about
             check_media(folder, item)
         if scenes is not None:
-            return _by_facts(args, items, scenes)
+            made = propose_from_facts(folder, items.values(), scenes, seed=args.seed)
+            count, truth = len(made.propositions), folder / TRUTH
+            print(f"{count} propositions by the scenes' facts; {truth} has the verdicts")
+            return 0
         asked = stages(args.prompts)
         words = [word.removeprefix("judge.") for word in [*endpoint_settings(args, "judge"), *args.settings]]
         judge = with_store(load_config(JudgeConfig, (), words), str(folder / "judgements.sqlite"))
@@ -142,13 +139,3 @@ def _scenes(args: argparse.Namespace) -> Mapping[str, Scene]:
             "manifest of the embedded world (RUN/data/heldout/manifest.jsonl), or the address of a judge"
         )
     return read_scenes(folder)
-
-
-def _by_facts(args: argparse.Namespace, items: Mapping[str, Item], scenes: Mapping[str, Scene]) -> int:
-    from vcap_jax.human_eval.embedded import TRUTH, propose_from_facts
-
-    made = propose_from_facts(args.folder, items.values(), scenes, seed=args.seed)
-    print(
-        f"{len(made.propositions)} propositions by the scenes' facts; {args.folder / TRUTH} has the verdicts"
-    )
-    return 0

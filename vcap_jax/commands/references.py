@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vcap_jax.captioning.parts import Shard
-from vcap_jax.run.command_line import config_parser, run_command, say, step_argument
+from vcap_jax.run.command_line import add_captioner_options, config_parser, run_command, say
 
 if TYPE_CHECKING:
     from vcap_jax.run.config import RunConfig
@@ -37,16 +37,12 @@ def shard(text: str) -> Shard:
 def parse_arguments(arguments: Sequence[str] | None = None) -> Namespace:
     parser = config_parser(__doc__)
     parser.add_argument("--out", type=Path, help="the pool, a JSONL file")
-    parser.add_argument(
-        "--by",
-        help="a Hugging Face folder, an Orbax checkpoint, a run folder, or the http address of a chat endpoint "
+    add_captioner_options(
+        parser,
+        "a Hugging Face folder, an Orbax checkpoint, a run folder, or the http address of a chat endpoint "
         "(default: model.path)",
+        required=False,
     )
-    parser.add_argument(
-        "--step", type=step_argument, help="which of a run's checkpoints, or best (default: the last)"
-    )
-    parser.add_argument("--served-model", help="of the endpoint, if it serves several")
-    parser.add_argument("--api-key-env", help="name of the variable that holds the endpoint's key")
     parser.add_argument(
         "--ended-only",
         action="store_true",

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 from vcap_jax.run.command_line import command_parser, guarded, say
 from vcap_jax.studies.arms import MODALITIES, STUDIES
-from vcap_jax.system.cores import usable_cores
+from vcap_jax.system.host_limits import usable_cores
 
 if TYPE_CHECKING:
     from vcap_jax.studies.tasks import Plan, Task

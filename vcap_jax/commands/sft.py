@@ -34,8 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def command(config: RunConfig, processes: Processes) -> int:
         from vcap_jax.recipes.sft import run_sft
         from vcap_jax.run.checks import check_sft_run
-        from vcap_jax.run.folders import open_told_run
-        from vcap_jax.run.next_steps import next_steps
+        from vcap_jax.run.folders import next_steps, open_told_run
 
         root = args.run_dir or Path("runs") / f"{config.name}-sft"
         check_sft_run(config, processes)  # before there is a folder, which another start would find used

@@ -69,13 +69,8 @@ def table(N: int, sizes: Sequence[int], *, draws: int, seed: int) -> str:
             first = theory.recall(c, m=m, N=N)
             second = theory.collision_free(c + errors, c, m=m, N=N)
             drawn = theory.simulate(c + errors, c, m=m, N=N, draws=draws, seed=seed)
-            slopes = [
-                "-" if gradient is None else f"{value(gradient):.3f}"
-                for gradient, value in (
-                    (first.log_gradient, lambda g: g.c),
-                    (second.log_gradient, lambda g: g.n),
-                )
-            ]
+            by_c, by_n = first.log_gradient, second.log_gradient
+            slopes = ["-" if by_c is None else f"{by_c.c:.3f}", "-" if by_n is None else f"{by_n.n:.3f}"]
             rows.append(
                 f"{m:>4} {c:>4} {errors:>4}   {first.p:>9.5f} {drawn.recall:>8.5f}   {second.p:>9.5f} "
                 f"{drawn.collision_free:>8.5f}   {first.gradient.c:>12.5f} {second.gradient.n:>11.5f} "
@@ -105,20 +100,12 @@ def draw(N: int, sizes: Sequence[int]) -> Figure:
 
 def _landscape(axis: Axes, N: int, m: int) -> QuadContourSet:
     c, errors = np.meshgrid(np.linspace(0, N, 241), np.linspace(0, N, 241))
-    reward = CORRECTNESS * _collision_free(errors, m, N) + COMPLETENESS * _recall(c, m, N)
+    reward = CORRECTNESS * _avoided(errors, m, N) + COMPLETENESS * _avoided(N - c, m, N)
     picture = axis.contourf(c, errors, reward, levels=LEVELS, cmap="viridis")
     axis.contour(c, errors, reward, levels=LEVELS[2::2], colors="white", linewidths=0.4, alpha=0.6)
     best = np.unravel_index(int(reward.argmax()), reward.shape)
-    axis.plot(
-        c[best],
-        errors[best],
-        "*",
-        color="red",
-        markersize=13,
-        markeredgecolor="white",
-        clip_on=False,
-        zorder=5,
-    )
+    star, edge = (c[best], errors[best], "*"), "white"
+    axis.plot(*star, color="red", markersize=13, markeredgecolor=edge, clip_on=False, zorder=5)
     axis.axvline(m, color="white", linestyle=":", linewidth=1)
     axis.set(xlabel="correct facts, c", title=f"m = {m}", xlim=(0, N), ylim=(0, N))
     return picture
@@ -127,8 +114,8 @@ def _landscape(axis: Axes, N: int, m: int) -> QuadContourSet:
 def _curves(axes: Sequence[Axes], N: int, sizes: Sequence[int]) -> None:
     x = np.linspace(0, N, 481)
     for m, colour in zip(sizes, COLOURS * len(sizes), strict=False):
-        axes[0].plot(x, _recall(x, m, N), color=colour, label=f"m = {m}")
-        axes[1].plot(x, _collision_free(x, m, N), color=colour, label=f"m = {m}")
+        axes[0].plot(x, _avoided(N - x, m, N), color=colour, label=f"m = {m}")
+        axes[1].plot(x, _avoided(x, m, N), color=colour, label=f"m = {m}")
         whole = range(m, N + 1)
         slopes = [theory.recall(c, m=m, N=N).log_gradient for c in whole]
         axes[2].plot(
@@ -142,10 +129,7 @@ def _curves(axes: Sequence[Axes], N: int, sizes: Sequence[int]) -> None:
         axis.spines[["top", "right"]].set_visible(False)
 
 
-def _recall(c: np.ndarray, m: int, N: int) -> np.ndarray:
-    # Between c = m - 1 and m the extension already rises from 0; the model itself is 0 below m.
-    return np.exp(theory.log_avoid(N - c, m, N))
-
-
-def _collision_free(errors: np.ndarray, m: int, N: int) -> np.ndarray:
-    return np.exp(theory.log_avoid(errors, m, N))
+def _avoided(facts: np.ndarray, m: int, N: int) -> np.ndarray:
+    """The chance that a reference has none of so many facts: P_coll of a caption's errors, P_recall of what it omits.
+    Between c = m - 1 and m the extension of P_recall already rises from 0; the model itself is 0 below m."""
+    return np.exp(theory.log_avoid(facts, m, N))

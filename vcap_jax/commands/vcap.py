@@ -6,18 +6,9 @@ import difflib
 import importlib
 import sys
 from collections.abc import Sequence
-from typing import Protocol, cast
 
 from vcap_jax import __version__
 from vcap_jax.commands import COMMANDS
-
-
-class Command(Protocol):
-    """A module of this folder."""
-
-    def main(self, arguments: Sequence[str] | None = None) -> int:
-        """Does the whole of it; the exit status."""
-        ...
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -35,23 +26,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         hint = f"did you mean {near[0]}?" if near else "vcap --help lists them"
         print(f"error: there is no command {name}; {hint}", file=sys.stderr)
         return 2
-    command = cast(Command, importlib.import_module(f"vcap_jax.commands.{name.replace('-', '_')}"))
-    return command.main(rest)
+    status: int = importlib.import_module(f"vcap_jax.commands.{name.replace('-', '_')}").main(rest)
+    return status
 
 
 def listing() -> str:
     """Every command with what it does."""
     width = max(map(len, COMMANDS))
-    lines = [f"  {name:<{width}}  {what}" for name, what in COMMANDS.items()]
-    return "\n".join(
-        [
-            "usage: vcap COMMAND ...",
-            "",
-            *lines,
-            "",
-            "vcap COMMAND --help says how one is used; vcap --version",
-        ]
-    )
+    lines = "\n".join(f"  {name:<{width}}  {what}" for name, what in COMMANDS.items())
+    last = "vcap COMMAND --help says how one is used; vcap --version"
+    return f"usage: vcap COMMAND ...\n\n{lines}\n\n{last}"
 
 
 if __name__ == "__main__":

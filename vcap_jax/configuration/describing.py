@@ -1,11 +1,12 @@
-"""The list of all configuration keys, for ``--help-config``."""
+"""Every key of a settings class with its type and bounds, its default and its meaning: as text for ``--help-config``,
+and as Markdown for the documentation."""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator
 
-from vcap_jax.configuration.schema import Section, sections
+from vcap_jax.configuration.schema import Key, Section, sections
 
 _WIDTH = 100
 _HEAD = """\
@@ -16,8 +17,7 @@ a command would really use.
 
 
 def describe(schema: type) -> str:
-    """Every key of a settings class with its type and bounds, its default and its meaning; a section's own keys stand
-    before the sections inside of it."""
+    """As text; a section's own keys stand before the sections inside of it."""
     lines = [*textwrap.wrap(_HEAD, _WIDTH), ""]
     for section in sections(schema):
         lines += _section(section)
@@ -35,3 +35,19 @@ def _section(section: Section) -> Iterator[str]:
         yield from textwrap.wrap(text, _WIDTH, subsequent_indent=" " * 8, break_long_words=False)
         yield from textwrap.wrap(key.meaning, _WIDTH, initial_indent="    ", subsequent_indent="    ")
     yield ""
+
+
+def markdown(schema: type) -> str:
+    """With headings from the second level on: the page that holds this has the title."""
+    blocks = []
+    for section in sections(schema):
+        null = " (null by default)" if section.absent else ""
+        blocks.append(f"## `{section.path}`{null}" if section.path else "## At the top")
+        blocks += [section.about, *map(_entry, section.keys)]
+    return "\n\n".join(filter(None, blocks)) + "\n"
+
+
+def _entry(key: Key) -> str:
+    default = f"default `{key.default}`" if key.default else "required"
+    lines = [f"- **`{key.path}`**: `{key.type}`, {default}", f"  {key.meaning}"]
+    return "\n\n".join(lines if key.meaning else lines[:1])

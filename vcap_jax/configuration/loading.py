@@ -13,7 +13,6 @@ from typing import TypeVar
 
 import pydantic
 import yaml
-from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails, PydanticUndefined
 
 from vcap_jax.configuration.dialect import parse_yaml, plain, read_layers
@@ -176,13 +175,8 @@ def _merge(
             continue
         inner = base.get(name)
         if not isinstance(inner, dict):
-            inner = base[name] = {} if section is None else _section_defaults(fields[name], section)
+            inner = base[name] = {} if section is None else _defaults(section, default_of(fields[name], ""))
         _merge(inner, value, section, f"{path}{name}.", label, sources)
-
-
-def _section_defaults(field: FieldInfo, section: type) -> JsonDict:
-    default = default_of(field, "")
-    return _defaults(section, None if default is PydanticUndefined else default)
 
 
 def _problems(

@@ -101,9 +101,11 @@ def is_union(annotation: object) -> bool:
 
 
 def default_of(field: FieldInfo, name: str, owner: object = None) -> object:
-    """What a field holds in ``owner``, the default instance of its section; without one what its class says.
-    PydanticUndefined where the key is required."""
-    return field.get_default(call_default_factory=True) if owner is None else getattr(owner, name)
+    """What a field holds in ``owner``, the default instance of its section; without one (None or PydanticUndefined)
+    what its class says. PydanticUndefined where the key is required."""
+    if owner is None or owner is PydanticUndefined:
+        return field.get_default(call_default_factory=True)
+    return getattr(owner, name)
 
 
 def sections(
@@ -118,8 +120,7 @@ def sections(
         value, meaning = default_of(field, name, owner), " ".join((field.description or "").split())
         full = f"{path}.{name}".lstrip(".")
         if (section := section_of(field.annotation)) is not None:
-            instance = None if value is PydanticUndefined else value
-            inside.append((section, instance, full, meaning, value is None))
+            inside.append((section, value, full, meaning, value is None))
             continue
         shown = "" if value is PydanticUndefined else inline_yaml(value)
         keys.append(Key(full, type_text(field.annotation, field.metadata), shown, meaning))

@@ -9,7 +9,7 @@ from pydantic import Field
 from vcap_jax.configuration import settings
 from vcap_jax.data.judge_media import JudgeMediaSettings
 from vcap_jax.models.buckets import Buckets
-from vcap_jax.system.cores import usable_cores
+from vcap_jax.system.host_limits import usable_cores
 
 
 @settings

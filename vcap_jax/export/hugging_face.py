@@ -40,7 +40,7 @@ from vcap_jax.run.checkpoint_source import Lineage, checkpoint_source, lineage, 
 from vcap_jax.run.config import RunConfig
 from vcap_jax.run.model_loading import PARAMS_FOLDER, load_model
 from vcap_jax.system.errors import VCapError
-from vcap_jax.system.folder_names import taken_for_a_pattern
+from vcap_jax.system.files import taken_for_a_pattern
 from vcap_jax.system.json_values import JsonObject, read_json_object
 from vcap_jax.training.checkpoint import Checkpointer
 

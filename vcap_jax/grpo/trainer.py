@@ -55,12 +55,12 @@ from vcap_jax.system.json_values import JsonObject
 from vcap_jax.system.shutdown import TrainingStopped, finishing, requested
 from vcap_jax.training.checkpoint import Checkpointer, CheckpointError, HostArrays
 from vcap_jax.training.compile_counter import CompileCounter
-from vcap_jax.training.finite import check_finite
 from vcap_jax.training.optimizer import TrainState
 from vcap_jax.training.saving import (
     AfterKeeping,
     Ahead,
     between_steps,
+    check_finite,
     no_work,
     nothing_ahead,
     save_before,

@@ -126,12 +126,12 @@ def _draw_pairs(axis: Axes, results: Results) -> None:
     axis.spines[:].set_visible(False)
 
 
-def number(value: Value | None, digits: int = 2) -> str:
-    """ "2.27 (2.10 to 2.44)"; a dash where nothing was measured."""
+def number(value: Value | None, digits: int = 2, *, unit: str = "", of: float = 1) -> str:
+    """ "2.27 (2.10 to 2.44)"; a dash where nothing was measured. unit: behind the value, which is told ``of`` times."""
     if value is None or math.isnan(value.value):
         return "–"
-    shown = f"{value.value:.{digits}f}"
-    return f"{shown} ({value.low:.{digits}f} to {value.high:.{digits}f})"
+    shown, low, high = (f"{of * part:.{digits}f}" for part in (value.value, value.low, value.high))
+    return f"{shown}{unit} ({low} to {high})"
 
 
 def alone(value: float) -> str:
@@ -141,6 +141,4 @@ def alone(value: float) -> str:
 
 def percent(value: Value | None) -> str:
     """ "61.1% (58.0 to 64.2)"; a dash where nothing was measured."""
-    if value is None or math.isnan(value.value):
-        return "–"
-    return f"{100 * value.value:.1f}% ({100 * value.low:.1f} to {100 * value.high:.1f})"
+    return number(value, 1, unit="%", of=100)

@@ -94,6 +94,7 @@ class StoredAnswers:
             raise StudyError(f"{path} does not exist: nobody has answered yet; begin with launch/annotate.py")
         try:
             self._reader = connect(path)
+            self._reader.row_factory = sqlite3.Row
             version = int(self._reader.execute("PRAGMA user_version").fetchone()[0])
         except sqlite3.Error as error:
             raise unusable(path, error) from error
@@ -104,7 +105,6 @@ class StoredAnswers:
             )
 
     def close(self) -> None:
-        """Closes the file."""
         with self._reading:
             self._reader.close()
 
@@ -122,60 +122,50 @@ class StoredAnswers:
 
     def identity(self) -> str:
         """What no other study has; "" before this one was opened."""
-        with self._read() as db:
-            row = db.execute("SELECT value FROM study WHERE key = 'id'").fetchone()
-        return "" if row is None else str(row[0])
+        found = self._rows("SELECT value FROM study WHERE key = 'id'")
+        return str(found[0][0]) if found else ""
 
     def assigned(self, annotator: str) -> tuple[Assigned, ...]:
         """An annotator's items in their order."""
-        with self._read() as db:
-            rows = db.execute(
-                # Counted for all items at once: item by item SQLite may go through all of an annotator's verdicts.
-                "WITH asked AS (SELECT item, COUNT(*) AS total FROM propositions GROUP BY item), "
-                "said AS (SELECT item, COUNT(*) AS decided FROM verdicts WHERE annotator = :annotator AND "
-                "step1 IS NOT NULL AND (step1 <> :consistent OR step2 IS NOT NULL) GROUP BY item) "
-                "SELECT a.item, COALESCE(asked.total, 0), COALESCE(said.decided, 0), "
-                "EXISTS (SELECT 1 FROM finished f WHERE f.annotator = a.annotator AND f.item = a.item) "
-                "FROM assignments a LEFT JOIN asked ON asked.item = a.item LEFT JOIN said ON said.item = a.item "
-                "WHERE a.annotator = :annotator ORDER BY a.place, a.item",
-                {"annotator": annotator, "consistent": str(Step1.CONSISTENT)},
-            ).fetchall()
+        rows = self._rows(
+            # Counted for all items at once: item by item SQLite may go through all of an annotator's verdicts.
+            "WITH asked AS (SELECT item, COUNT(*) AS total FROM propositions GROUP BY item), "
+            "said AS (SELECT item, COUNT(*) AS decided FROM verdicts WHERE annotator = ?1 AND "
+            "step1 IS NOT NULL AND (step1 <> ?2 OR step2 IS NOT NULL) GROUP BY item) "
+            "SELECT a.item, COALESCE(asked.total, 0), COALESCE(said.decided, 0), "
+            "EXISTS (SELECT 1 FROM finished f WHERE f.annotator = a.annotator AND f.item = a.item) "
+            "FROM assignments a LEFT JOIN asked ON asked.item = a.item LEFT JOIN said ON said.item = a.item "
+            "WHERE a.annotator = ?1 ORDER BY a.place, a.item",
+            annotator,
+            str(Step1.CONSISTENT),
+        )
         return tuple(
             Assigned(item=item, decided=decided, total=total, finished=bool(finished))
             for item, total, decided, finished in rows
         )
 
     def is_assigned(self, annotator: str, item: str) -> bool:
-        """Whether the item is one of the annotator's."""
-        with self._read() as db:
-            row = db.execute("SELECT 1 FROM assignments WHERE annotator = ? AND item = ?", (annotator, item))
-            return row.fetchone() is not None
+        return bool(self._rows("SELECT 1 FROM assignments WHERE annotator = ? AND item = ?", annotator, item))
 
     def state(self, annotator: str, item: str) -> ItemState:
-        """What an annotator has said about an item."""
         with self._read() as db:
-            props = db.execute(
-                "SELECT prop FROM verdicts WHERE annotator = ? AND item = ?", (annotator, item)
-            )
-            verdicts = {prop: held_verdict(db, annotator, prop) for (prop,) in props.fetchall()}
+            of = "WHERE annotator = ? AND item = ?"
+            rows = db.execute(f"SELECT prop, {_HELD} FROM verdicts {of}", (annotator, item)).fetchall()
             changes = tuple((prop, before) for _, prop, before in open_changes(db, annotator, item))
-            row = db.execute(
-                "SELECT at FROM finished WHERE annotator = ? AND item = ?", (annotator, item)
-            ).fetchone()
-        return ItemState(verdicts=verdicts, changes=changes, finished="" if row is None else row[0])
+            ended = db.execute(f"SELECT at FROM finished {of}", (annotator, item)).fetchone()
+        verdicts = {row[0]: _held_of(row[1:]) for row in rows}
+        return ItemState(verdicts=verdicts, changes=changes, finished="" if ended is None else ended[0])
 
     def annotators(self) -> tuple[str, ...]:
         """Everybody who has items, by name."""
-        with self._read() as db:
-            rows = db.execute("SELECT DISTINCT annotator FROM assignments ORDER BY annotator").fetchall()
+        rows = self._rows("SELECT DISTINCT annotator FROM assignments ORDER BY annotator")
         return tuple(name for (name,) in rows)
 
     def verdicts(self) -> tuple[StoredVerdict, ...]:
         """All complete verdicts, by item, proposition and annotator."""
-        with self._read() as db:
-            rows = db.execute(
-                f"SELECT annotator, item, prop, {_HELD} FROM verdicts ORDER BY item, prop, annotator"
-            ).fetchall()
+        rows = self._rows(
+            f"SELECT annotator, item, prop, {_HELD} FROM verdicts ORDER BY item, prop, annotator"
+        )
         found = (
             StoredVerdict(annotator=row[0], item=row[1], prop=row[2], held=_held_of(row[3:])) for row in rows
         )
@@ -185,11 +175,10 @@ class StoredAnswers:
         """All rankings, by item, annotator and kind. of: those of one annotator and one item alone, of which there are
         none before it is finished."""
         where = "WHERE annotator = ? AND item = ? " if of else ""
-        with self._read() as db:
-            rows = db.execute(
-                f"SELECT annotator, item, ranking, models, at FROM rankings {where}ORDER BY item, annotator, ranking",
-                of,
-            ).fetchall()
+        rows = self._rows(
+            f"SELECT annotator, item, ranking, models, at FROM rankings {where}ORDER BY item, annotator, ranking",
+            *of,
+        )
         return tuple(
             StoredRanking(
                 annotator=annotator,
@@ -203,26 +192,24 @@ class StoredAnswers:
 
     def adjudications(self) -> Mapping[str, tuple[str, Held]]:
         """Who decided what about disputed propositions, by proposition."""
-        with self._read() as db:
-            rows = db.execute(f"SELECT prop, adjudicator, {_HELD} FROM adjudications").fetchall()
+        rows = self._rows(f"SELECT prop, adjudicator, {_HELD} FROM adjudications")
         return {row[0]: (row[1], _held_of(row[2:])) for row in rows}
 
     def answer_times(self, annotator: str) -> tuple[str, ...]:
         """When an annotator opened, answered or finished something here, in order; ISO 8601."""
-        with self._read() as db:
-            rows = db.execute(
-                f"SELECT at FROM events WHERE annotator = ? AND NOT {_TAKEN_IN} ORDER BY seq", (annotator,)
-            ).fetchall()
+        rows = self._rows(
+            f"SELECT at FROM events WHERE annotator = ? AND NOT {_TAKEN_IN} ORDER BY seq", annotator
+        )
         return tuple(at for (at,) in rows)
 
     def taken_in(self, annotator: str) -> int:
         """How many of an annotator's decisions, of propositions and of items to be finished, were made elsewhere."""
+        counted = f"SELECT COUNT(*) FROM events WHERE annotator = ? AND item IS NOT NULL AND {_TAKEN_IN}"
+        return int(self._rows(counted, annotator)[0][0])
+
+    def _rows(self, query: str, *values: str) -> list[sqlite3.Row]:
         with self._read() as db:
-            row = db.execute(
-                f"SELECT COUNT(*) FROM events WHERE annotator = ? AND item IS NOT NULL AND {_TAKEN_IN}",
-                (annotator,),
-            )
-            return int(row.fetchone()[0])
+            return db.execute(query, values).fetchall()
 
     @contextmanager
     def _read(self) -> Iterator[sqlite3.Connection]:
@@ -247,7 +234,6 @@ def unusable(path: Path, error: sqlite3.Error) -> StudyError:
 
 
 def check_asked(db: sqlite3.Connection, study: Study) -> None:
-    """See ``StoredAnswers.check``."""
     for item, digest in db.execute("SELECT item, digest FROM items").fetchall():
         if item not in study.items:
             raise StudyError(f'the item "{item}" was assigned and is no longer in the study: put it back')
@@ -284,12 +270,10 @@ def connect(path: Path) -> sqlite3.Connection:
 
 
 def held_verdict(db: sqlite3.Connection, annotator: str, prop: str) -> Held:
-    """What an annotator has said of a proposition."""
     return _held_at(db, "verdicts WHERE annotator = ? AND prop = ?", annotator, prop)
 
 
 def adjudicated(db: sqlite3.Connection, prop: str) -> Held:
-    """What a third person has decided about a proposition."""
     return _held_at(db, "adjudications WHERE prop = ?", prop)
 
 

@@ -1,13 +1,22 @@
-"""Who decides what, and in which order things are shown: functions of the seed, so that a reload changes nothing."""
+"""Who decides what, and how it is shown to one annotator: captions without their models, in an order of this one's own.
+
+Items and propositions go by aliases, since their own ids may name a model; captions are A, B, C, ... All of it follows
+from the study's seed and the annotator's name, so a reload changes nothing, and what was shown can be read back.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 
+from vcap_jax.human_eval.errors import RuleBroken
+from vcap_jax.human_eval.protocol import Ranking
 from vcap_jax.human_eval.records import Item, Proposition
+from vcap_jax.human_eval.study import Study
 
 LETTERS = "ABCDEFGH"
 """What captions are called where their models must not be known."""
@@ -45,28 +54,50 @@ def assign(
     }
 
 
-def shown_order(item: Item, annotator: str, seed: int) -> tuple[str, ...]:
-    """The models of an item in the order in which an annotator sees them, as A, B, C, ..."""
-    return tuple(sorted(item.models, key=lambda model: _key(seed, "captions", annotator, item.id, model)))
+@dataclass(frozen=True)
+class AnnotatorView:
+    """The study as one annotator sees it."""
 
+    study: Study
+    annotator: str
 
-def shown_propositions(
-    propositions: Sequence[Proposition], order: Sequence[str], annotator: str, seed: int
-) -> tuple[Proposition, ...]:
-    """Propositions as an annotator gets them: by caption as it is shown, shuffled inside, so that nothing tells which
-    caption one was found with."""
-    place = {model: index for index, model in enumerate(order)}
-    return tuple(
-        sorted(
-            propositions,
-            key=lambda one: (place[one.model], _key(seed, "propositions", annotator, one.prop_id)),
-        )
-    )
+    @cached_property
+    def items(self) -> Mapping[str, str]:
+        """Alias to item."""
+        return {self.alias(item): item for item in self.study.items}
 
+    def alias(self, identity: str) -> str:
+        """What the browser calls an item or a proposition."""
+        return self._drawn("alias", identity)[:20]
 
-def alias(seed: int, annotator: str, identity: str) -> str:
-    """What the browser calls an item or a proposition, whose own id may name the model."""
-    return _key(seed, "alias", annotator, identity)[:20]
+    def letters(self, item: Item) -> Mapping[str, str]:
+        """Letter to model, in the order in which the captions are shown."""
+        order = sorted(item.models, key=lambda model: self._drawn("captions", item.id, model))
+        return dict(zip(LETTERS, order, strict=False))
+
+    def propositions(self, item: Item) -> tuple[Proposition, ...]:
+        """By caption as it is shown, shuffled inside, so that nothing tells which caption one was found with."""
+        place = {model: index for index, model in enumerate(self.letters(item).values())}
+        asked = self.study.propositions[item.id]
+        return tuple(sorted(asked, key=lambda p: (place[p.model], self._drawn("propositions", p.prop_id))))
+
+    def proposition(self, item: Item, key: str) -> Proposition:
+        """The proposition of an alias. Raises RuleBroken if the item has none."""
+        for one in self.study.propositions[item.id]:
+            if self.alias(one.prop_id) == key:
+                return one
+        raise RuleBroken("there is no such proposition in this item: load the page again")
+
+    def rankings(self, item: Item, orders: Mapping[str, Sequence[str]]) -> dict[Ranking, list[str]]:
+        """Rankings of letters as rankings of models. Raises RuleBroken for a letter or ranking that there is not."""
+        letters = self.letters(item)
+        try:
+            return {Ranking(name): [letters[one] for one in order] for name, order in orders.items()}
+        except (KeyError, ValueError) as error:
+            raise RuleBroken(f"a ranking names captions by their letters, not {error}") from error
+
+    def _drawn(self, what: str, *parts: str) -> str:
+        return _key(self.study.settings.seed, what, self.annotator, *parts)
 
 
 def _key(seed: int, *parts: str) -> str:

@@ -74,22 +74,15 @@ def write_embedded_study(
 
     images, videos: how many scenes of each. overlooked: see ``OVERLOOKED``. The same arguments give the same files.
     """
-    items: list[Item] = []
-    propositions: list[Proposition] = []
-    truth: dict[str, Verdict] = {}
+    asked: list[tuple[Item, Scene, int]] = []
     kinds: list[tuple[Modality, int]] = [("image", images), ("video", videos)]
     for modality, count in kinds:
         for index in range(count):
             scene = sample_scene(modality, seed, index, "human-eval")
-            item = _write_item(folder, scene, modality, index, seed, writers)
-            items.append(item)
-            found = _propositions(item, scene, np.random.default_rng([seed, 77, index]), overlooked)
-            propositions += found
-            truth |= {one.prop_id: verdict for one, verdict in found.items()}
-    write_rows(folder / ITEMS, items)
+            asked.append((_write_item(folder, scene, modality, index, seed, writers), scene, index))
+    write_rows(folder / ITEMS, (item for item, _, _ in asked))
     write_settings(folder, settings)
-    _write_propositions(folder, propositions, truth)
-    return EmbeddedStudy(items=tuple(items), propositions=tuple(propositions), truth=truth)
+    return _write_propositions(folder, asked, seed, overlooked)
 
 
 def propose_from_facts(
@@ -103,29 +96,30 @@ def propose_from_facts(
 
     Raises StudyError for an item without a scene.
     """
-    items = tuple(items)
-    propositions: list[Proposition] = []
-    truth: dict[str, Verdict] = {}
+    asked = []
     for index, item in enumerate(items):
         if item.id not in scenes:
             raise StudyError(
                 f"item {item.id} is no scene of the embedded world: name a judge for its propositions"
             )
-        found = _propositions(item, scenes[item.id], np.random.default_rng([seed, 77, index]), OVERLOOKED)
-        propositions += found
-        truth |= {one.prop_id: verdict for one, verdict in found.items()}
-    _write_propositions(folder, propositions, truth)
-    return EmbeddedStudy(items=items, propositions=tuple(propositions), truth=truth)
+        asked.append((item, scenes[item.id], index))
+    return _write_propositions(folder, asked, seed, OVERLOOKED)
 
 
 def _write_propositions(
-    folder: Path, propositions: Sequence[Proposition], truth: Mapping[str, Verdict]
-) -> None:
+    folder: Path, asked: Sequence[tuple[Item, Scene, int]], seed: int, overlooked: float
+) -> EmbeddedStudy:
+    """asked: items with their scenes, and the number that what is overlooked there is drawn with."""
+    found: dict[Proposition, Verdict] = {}
+    for item, scene, number in asked:
+        found |= _propositions(item, scene, np.random.default_rng([seed, 77, number]), overlooked)
+    truth = {one.prop_id: verdict for one, verdict in found.items()}
     rows = (
         {"prop_id": prop, "step1": verdict.step1, "step2": verdict.step2} for prop, verdict in truth.items()
     )
     replace_file(folder / TRUTH, "".join(f"{json.dumps(row)}\n" for row in rows).encode())
-    write_rows(folder / PROPOSITIONS, propositions)
+    write_rows(folder / PROPOSITIONS, found)
+    return EmbeddedStudy(items=tuple(item for item, _, _ in asked), propositions=tuple(found), truth=truth)
 
 
 def read_truth(folder: Path) -> dict[str, Verdict]:
@@ -157,13 +151,8 @@ def _write_item(
         # Stands for a reward: what the facts say, seen through some noise.
         reward = count.coverage - count.hallucination + float(rng.normal(0, 0.12))
         captions.append(Caption(model=writer, text=text, reward=round(reward, 4)))
-    name = f"{modality}-{index:04d}"
-    return Item(
-        id=name,
-        image=media.as_posix() if modality == "image" else None,
-        video=media.as_posix() if modality == "video" else None,
-        captions=tuple(captions),
-    )
+    row = {"id": media.stem, modality: media.as_posix(), "captions": captions}
+    return Item.model_validate(row)
 
 
 def _propositions(

@@ -4,36 +4,24 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 
 from vcap_jax.human_eval.answers import Held, StoredAnswers
 from vcap_jax.human_eval.errors import RuleBroken, StudyError
 from vcap_jax.human_eval.label_studio import from_tasks, labelling_config, to_tasks
 from vcap_jax.human_eval.protocol import Ranking
-from vcap_jax.human_eval.records import Answer, Rankings, Timestamps, ranks_of, read_rows, write_rows
+from vcap_jax.human_eval.records import Answer, Rankings, Records, Timestamps, ranks_of, read_rows, write_rows
 from vcap_jax.human_eval.store import AnswerStore, GivenElsewhere
 from vcap_jax.human_eval.study import Study
 from vcap_jax.system.files import replace_file, write_json
 
 ANNOTATIONS = "annotations.jsonl"
 RANKINGS = "rankings.jsonl"
+ADJUDICATIONS = "adjudications.jsonl"
 TASKS = "label_studio.json"
 CONFIG = "label_studio.xml"
 SKIPPED = "annotations that were cancelled, propositions without a verdict, rankings that are not all three"
 """What ``Records.skipped`` counts."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Records:
-    """answers: one for each annotator and proposition that is decided. rankings: one for each finished item of an
-    annotator. adjudicated: answers of a third person to what two disputed. skipped: what a file of another tool holds
-    beside them, see ``Imported``."""
-
-    answers: tuple[Answer, ...]
-    rankings: tuple[Rankings, ...]
-    adjudicated: tuple[Answer, ...] = ()
-    skipped: int = 0
 
 
 def records_of(study: Study, stored: StoredAnswers) -> Records:
@@ -52,26 +40,19 @@ def records_of(study: Study, stored: StoredAnswers) -> Records:
         }
         return Answer.model_validate(row)
 
-    answers = tuple(answer(one.prop, one.annotator, one.held) for one in stored.verdicts())
-    adjudicated = tuple(
-        answer(prop, who, held) for prop, (who, held) in sorted(stored.adjudications().items())
-    )
-    orders: dict[tuple[str, str], dict[str, dict[str, int]]] = {}
-    times: dict[tuple[str, str], str] = {}
+    rankings: dict[tuple[str, str], dict[str, object]] = {}
     for one in stored.rankings():
-        key = (one.item, one.annotator)
-        orders.setdefault(key, {})[str(one.ranking)] = ranks_of(one.models, study.items[one.item].models)
-        times[key] = one.at
-    rankings = tuple(
-        Rankings(
-            image_id=item,
-            annotator=annotator,
-            **ranks,
-            timestamps=Timestamps(first=times[item, annotator], last=times[item, annotator]),
-        )
-        for (item, annotator), ranks in orders.items()
+        about: dict[str, object] = {"image_id": one.item, "annotator": one.annotator}
+        row = rankings.setdefault((one.item, one.annotator), about)
+        row[one.ranking] = ranks_of(one.models, study.items[one.item].models)
+        row["timestamps"] = Timestamps(first=one.at, last=one.at)
+    return Records(
+        answers=tuple(answer(one.prop, one.annotator, one.held) for one in stored.verdicts()),
+        rankings=tuple(map(Rankings.model_validate, rankings.values())),
+        adjudicated=tuple(
+            answer(prop, who, held) for prop, (who, held) in sorted(stored.adjudications().items())
+        ),
     )
-    return Records(answers=answers, rankings=rankings, adjudicated=adjudicated)
 
 
 def export_records(study: Study, records: Records, folder: Path) -> list[Path]:
@@ -79,13 +60,11 @@ def export_records(study: Study, records: Records, folder: Path) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     write_rows(folder / ANNOTATIONS, records.answers)
     write_rows(folder / RANKINGS, records.rankings)
-    write_rows(folder / "adjudications.jsonl", records.adjudicated)
-    tasks = to_tasks(study, records.answers, records.rankings)
-    write_json(folder / TASKS, tasks)
+    write_rows(folder / ADJUDICATIONS, records.adjudicated)
+    write_json(folder / TASKS, to_tasks(study, records.answers, records.rankings))
     videos = any(item.video is not None for item in study.items.values())
     replace_file(folder / CONFIG, labelling_config(video=videos).encode())
-    names = (ANNOTATIONS, RANKINGS, "adjudications.jsonl", TASKS, CONFIG)
-    return [folder / name for name in names]
+    return [folder / name for name in (ANNOTATIONS, RANKINGS, ADJUDICATIONS, TASKS, CONFIG)]
 
 
 def read_records(source: Path, study: Study) -> Records:
@@ -95,15 +74,13 @@ def read_records(source: Path, study: Study) -> Records:
     Raises StudyError and ManifestError.
     """
     if source.is_dir():
-        rankings = source / RANKINGS
-        third = source / "adjudications.jsonl"
+        rankings, third = source / RANKINGS, source / ADJUDICATIONS
         return Records(
             answers=read_rows(Answer, source / ANNOTATIONS, "file of answers"),
             rankings=read_rows(Rankings, rankings, "file of rankings") if rankings.exists() else (),
             adjudicated=read_rows(Answer, third, "file of adjudications") if third.exists() else (),
         )
-    found = from_tasks(read_tasks(source), str(source), study)
-    return Records(answers=found.answers, rankings=found.rankings, skipped=found.skipped)
+    return from_tasks(read_tasks(source), str(source), study)
 
 
 def read_tasks(path: Path) -> list[object]:
@@ -164,9 +141,6 @@ def take_in(study: Study, store: AnswerStore, records: Records) -> int:
 
 
 def _held(answer: Answer) -> Held:
-    times = answer.timestamps
-    return Held(
-        verdict=answer.verdict,
-        first_at="" if times is None else times.first,
-        last_at="" if times is None else times.last,
-    )
+    if answer.timestamps is None:
+        return Held(verdict=answer.verdict)
+    return Held(verdict=answer.verdict, first_at=answer.timestamps.first, last_at=answer.timestamps.last)

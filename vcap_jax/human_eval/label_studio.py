@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from vcap_jax.human_eval.annotator_view import AnnotatorView
+from vcap_jax.human_eval.assignment import AnnotatorView
 from vcap_jax.human_eval.errors import RuleBroken, StudyError
 from vcap_jax.human_eval.protocol import Ranking, Step1, Step2
 from vcap_jax.human_eval.records import (
@@ -25,6 +25,7 @@ from vcap_jax.human_eval.records import (
     Item,
     Proposition,
     Rankings,
+    Records,
     find_span,
     parse_row,
     ranks_of,
@@ -41,15 +42,9 @@ _Asked: TypeAlias = tuple[Item, list[Proposition], Mapping[str, str]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Imported:
-    """What a file of tasks held. skipped: annotations that were cancelled, propositions that were left undecided,
-    rankings without all three."""
-
+class Imported(Records):
     items: Mapping[str, Item]
     propositions: tuple[Proposition, ...]
-    answers: tuple[Answer, ...]
-    rankings: tuple[Rankings, ...]
-    skipped: int
 
 
 def labelling_config(*, video: bool = False) -> str:
@@ -104,16 +99,10 @@ def to_tasks(
             _annotation(annotator, asked, letters, answered.get(annotator, ()), orders.get(annotator))
             for annotator in sorted({*answered, *orders})
         ]
+        spans = [(index, one.span.model_dump()) for index, one in enumerate(asked) if one.span is not None]
         evidence = [
-            _result(
-                f"e_{index}",
-                f"c_{index}",
-                "labels",
-                {**one.span.model_dump(), "labels": ["evidence"]},
-                origin="prediction",
-            )
-            for index, one in enumerate(asked)
-            if one.span is not None
+            _result(f"e_{index}", f"c_{index}", "labels", {**span, "labels": ["evidence"]}, "prediction")
+            for index, span in spans
         ]
         task: JsonDict = {"data": _data(view, item, asked, letters), "annotations": annotations}
         task["predictions"] = [{"model_version": "propositions", "result": evidence}] if evidence else []
@@ -197,9 +186,9 @@ def _annotation(
         answer = by_prop.get(one.prop_id)
         if answer is None:
             continue
-        result.append(_choice(f"s1_{index}", f"p_{index}", answer.step1))
-        if answer.step2 is not None:
-            result.append(_choice(f"s2_{index}", f"p_{index}", answer.step2))
+        for name, step in (("s1", answer.step1), ("s2", answer.step2)):
+            if step is not None:
+                result.append(_result(f"{name}_{index}", f"p_{index}", "choices", {"choices": [str(step)]}))
         if answer.note:
             result.append(_textarea(f"n_{index}", f"p_{index}", answer.note))
     annotation: JsonDict = {"result": result, "was_cancelled": False, "ground_truth": False}
@@ -216,24 +205,13 @@ def _annotation(
     return annotation
 
 
-def _choice(name: str, to_name: str, label: str) -> JsonObject:
-    return _result(name, to_name, "choices", {"choices": [str(label)]})
-
-
 def _textarea(name: str, to_name: str, text: str) -> JsonObject:
     return _result(name, to_name, "textarea", {"text": [text]})
 
 
 def _result(name: str, to_name: str, kind: str, value: JsonObject, origin: str = "manual") -> JsonDict:
-    """A result of a Label Studio annotation or prediction."""
-    return {
-        "id": name,
-        "from_name": name,
-        "to_name": to_name,
-        "type": kind,
-        "value": value,
-        "origin": origin,
-    }
+    named: JsonDict = {"id": name, "from_name": name, "to_name": to_name}
+    return {**named, "type": kind, "value": value, "origin": origin}
 
 
 def _of_study(data: JsonObject, view: AnnotatorView | None, place: str) -> _Asked:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 
 from vcap_jax.human_eval.answers import Assigned, Held, StoredRanking, StoredVerdict
 from vcap_jax.human_eval.formulas import kendall_w, krippendorff_alpha
-from vcap_jax.human_eval.protocol import Ranking
+from vcap_jax.human_eval.protocol import Ranking, Verdict
 
 PAUSE_S = 300.0
 """A longer gap between two answers is a pause, and counts as this much."""
@@ -97,44 +97,37 @@ def disputes(verdicts: Iterable[StoredVerdict]) -> list[Dispute]:
 
 def agreement_so_far(verdicts: Sequence[StoredVerdict], rankings: Sequence[StoredRanking]) -> Agreement:
     """Of all complete verdicts and rankings."""
-    labels: dict[str, dict[str, str]] = {}
-    steps: dict[str, dict[str, str]] = {}
-    confirmed: dict[str, dict[str, bool]] = {}
+    units: dict[str, dict[str, Verdict]] = {}
     for one in verdicts:
-        verdict = one.held.verdict
-        labels.setdefault(one.prop, {})[one.annotator] = verdict.label
-        steps.setdefault(one.prop, {})[one.annotator] = str(verdict.step1)
-        confirmed.setdefault(one.prop, {})[one.annotator] = verdict.confirmed
-    alphas: dict[Ranking, float | None] = {}
-    concordance: dict[Ranking, float | None] = {}
-    for ranking in Ranking:
-        chosen = [one for one in rankings if one.ranking is ranking]
-        alphas[ranking], concordance[ranking] = rank_agreement(
-            {(one.item, one.annotator): one.models for one in chosen}
-        )
+        units.setdefault(one.prop, {})[one.annotator] = one.held.verdict
+
+    def alpha(view: Callable[[Verdict], Hashable]) -> float | None:
+        seen = ({who: view(verdict) for who, verdict in unit.items()} for unit in units.values())
+        return krippendorff_alpha(seen)
+
+    by_ranking = {
+        ranking: _rank_agreement([one for one in rankings if one.ranking is ranking]) for ranking in Ranking
+    }
     return Agreement(
-        pairs=sum(len(unit) > 1 for unit in labels.values()),
-        label=krippendorff_alpha(labels.values()),
-        step1=krippendorff_alpha(steps.values()),
-        confirmed=krippendorff_alpha(confirmed.values()),
-        ranks=alphas,
-        w=concordance,
+        pairs=sum(len(unit) > 1 for unit in units.values()),
+        label=alpha(lambda verdict: verdict.label),
+        step1=alpha(lambda verdict: verdict.step1),
+        confirmed=alpha(lambda verdict: verdict.confirmed),
+        ranks={ranking: found for ranking, (found, _) in by_ranking.items()},
+        w={ranking: found for ranking, (_, found) in by_ranking.items()},
     )
 
 
-def rank_agreement(orders: Mapping[tuple[str, str], Sequence[str]]) -> tuple[float | None, float | None]:
-    """Ordinal alpha over (item, caption), and the mean of Kendall's W over items that several have ranked.
-
-    orders: by item and annotator, the best model first.
-    """
+def _rank_agreement(rows: Sequence[StoredRanking]) -> tuple[float | None, float | None]:
+    """Ordinal alpha over (item, caption), and the mean of Kendall's W over items that several have ranked."""
     units: dict[tuple[str, str], dict[str, int]] = {}
     by_item: dict[str, list[dict[str, float]]] = {}
-    most = 0
-    for (item, annotator), order in orders.items():
-        most = max(most, len(order))
-        by_item.setdefault(item, []).append({model: place for place, model in enumerate(order, 1)})
-        for place, model in enumerate(order, 1):
-            units.setdefault((item, model), {})[annotator] = place
+    for one in rows:
+        places = {model: place for place, model in enumerate(one.models, 1)}
+        by_item.setdefault(one.item, []).append({**places})
+        for model, place in places.items():
+            units.setdefault((one.item, model), {})[one.annotator] = place
+    most = max((len(one.models) for one in rows), default=0)
     alpha = krippendorff_alpha(units.values(), "ordinal", order=range(1, most + 1))
     found = [w for ranked in by_item.values() if (w := kendall_w(ranked)) is not None]
     return alpha, sum(found) / len(found) if found else None

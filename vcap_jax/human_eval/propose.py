@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,12 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from vcap_jax.data.images import decode_image
-from vcap_jax.data.judge_media import (
-    EncodedMedia,
-    JudgeMediaSettings,
-    VideoSource,
-    encode_picture,
-)
+from vcap_jax.data.judge_media import EncodedMedia, JudgeMediaSettings, VideoSource, encode_picture
 from vcap_jax.data.videos import index_video, read_frames
 from vcap_jax.evals.answers import Sentences, Shape, typed
 from vcap_jax.evals.asking import LONG, Asker, Stage
@@ -166,8 +162,6 @@ def verdicts_on(count: int) -> Shape[Check]:
     verdicts = as_object(as_object(schema["properties"], "properties")["verdicts"], "verdicts")
     one = as_object(as_object(schema["$defs"], "$defs")["Checked"], "Checked")
     number = as_object(as_object(one["properties"], "properties")["number"], "number")
-    assert isinstance(verdicts, dict)
-    assert isinstance(number, dict)
     verdicts |= {"minItems": count, "maxItems": count}
     number |= {"minimum": 1, "maximum": count}
     return replace(shape, schema=schema)
@@ -252,11 +246,7 @@ def judge_media(path: Path, *, video: bool) -> EncodedMedia:
 
 def summary(found: Sequence[Proposed]) -> Mapping[str, object]:
     """Counts: pairs, failures by reason in words, kept and rejected by kind."""
-    failed: dict[str, int] = {}
-    for one in found:
-        if one.failure is not None:
-            reason = one.failure.split(":")[0]
-            failed[reason] = failed.get(reason, 0) + 1
+    failed = Counter(one.failure.split(":")[0] for one in found if one.failure is not None)
     kept = [p for one in found for p in one.kept]
     rejected = [r for one in found for r in one.rejected]
     return {

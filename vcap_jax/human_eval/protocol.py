@@ -66,7 +66,7 @@ class Verdict:
     def __post_init__(self) -> None:
         if self.step2 is not None and self.step1 is not Step1.CONSISTENT:
             raise RuleBroken(f'step 2 is open only after "{Step1.CONSISTENT}" in step 1: leave it out')
-        if is_subjective(self.note) and self.step1 is not Step1.UNDECIDABLE:
+        if self.note.strip().casefold() == SUBJECTIVE and self.step1 is not Step1.UNDECIDABLE:
             raise RuleBroken(
                 f'the note "{SUBJECTIVE}" means "{Step1.UNDECIDABLE}": answer so, or change the note'
             )
@@ -97,11 +97,6 @@ class Verdict:
         if self.step1 is not Step1.CONSISTENT:
             return "" if self.step1 is None else str(self.step1)
         return "" if self.step2 is None else f"{self.step1}, {self.step2}"
-
-
-def is_subjective(note: str) -> bool:
-    """Whether a note says that the proposition is out of scope."""
-    return note.strip().casefold() == SUBJECTIVE
 
 
 def verdict_of(step1: str | None, step2: str | None, note: str) -> Verdict:

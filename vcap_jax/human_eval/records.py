@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Self, TypeVar
 
@@ -191,6 +192,18 @@ class Rankings(Row):
         """The models in the order of their ranks."""
         ranks = self.ranks(ranking)
         return sorted(ranks, key=lambda model: ranks[model])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Records:
+    """answers: one for each annotator and proposition that is decided. rankings: one for each finished item of an
+    annotator. adjudicated: answers of a third person to what two disputed. skipped: what a file of another tool holds
+    beside them: annotations that were cancelled, propositions left undecided, rankings without all three."""
+
+    answers: tuple[Answer, ...]
+    rankings: tuple[Rankings, ...]
+    adjudicated: tuple[Answer, ...] = ()
+    skipped: int = 0
 
 
 RowKind = TypeVar("RowKind", bound=Row)

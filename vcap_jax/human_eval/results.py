@@ -24,7 +24,6 @@ from vcap_jax.human_eval.formulas import (
     kendall_w,
     mean_tau,
 )
-from vcap_jax.human_eval.planning import Spread
 from vcap_jax.human_eval.protocol import Kind, Ranking, Step1, Step2
 from vcap_jax.human_eval.records import Answer, Item, Proposition
 from vcap_jax.human_eval.reward_agreement import (
@@ -35,9 +34,10 @@ from vcap_jax.human_eval.reward_agreement import (
     Blame,
     PairRow,
     Ranks,
+    Spread,
     blame_of,
+    by_item,
     human_ranks,
-    item_agreement,
     mean_over_items,
     mean_pairs_of,
     mean_ranks,
@@ -203,7 +203,6 @@ def _total(values: Sequence[float], seed: int) -> Value:
 
 
 def _alphas(records: Records, seed: int) -> dict[str, Value]:
-    """Krippendorff's alpha of labels and ranks."""
     views: dict[str, tuple[Callable[[Answer], str], Sequence[str]]] = {
         "label, both steps": (lambda one: one.verdict.label, LABELS),
         "step 1": (lambda one: str(one.step1), tuple(map(str, Step1))),
@@ -216,13 +215,13 @@ def _alphas(records: Records, seed: int) -> dict[str, Value]:
             units.setdefault(one.image_id, {}).setdefault(one.prop_id, {})[one.annotator] = view(one)
         matrices = [coincidence_matrix(of.values(), values) for of in units.values()]
         found[name] = _alpha(matrices, seed, ordinal=False)
-    most = max((len(one.accuracy) for one in records.rankings), default=0)
+    places = range(1, max((len(one.accuracy) for one in records.rankings), default=0) + 1)
     for ranking in Ranking:
-        by_item: dict[str, dict[str, dict[str, int]]] = {}
-        for order in records.rankings:
-            for model, rank in order.ranks(ranking).items():
-                by_item.setdefault(order.image_id, {}).setdefault(model, {})[order.annotator] = rank
-        matrices = [coincidence_matrix(of.values(), range(1, most + 1)) for of in by_item.values()]
+        matrices = []
+        for rows in by_item(records.rankings).values():
+            models = rows[0].accuracy
+            ranks = [{one.annotator: one.ranks(ranking)[model] for one in rows} for model in models]
+            matrices.append(coincidence_matrix(ranks, places))
         found[f"ranks by {ranking}"] = _alpha(matrices, seed, ordinal=True)
     return found
 
@@ -242,11 +241,8 @@ def _alpha(matrices: Sequence[np.ndarray], seed: int, *, ordinal: bool) -> Value
 def _over_items(
     records: Records, ranking: Ranking, formula: Callable[[Sequence[Ranks]], float | None], seed: int
 ) -> Value:
-    by_item: dict[str, list[Ranks]] = {}
-    for one in records.rankings:
-        by_item.setdefault(one.image_id, []).append(one.ranks(ranking))
-    found = [formula(ranks) for ranks in by_item.values()]
-    return mean_value([one for one in found if one is not None], seed)
+    found = by_item(records.rankings).values()
+    return mean_value((formula([one.ranks(ranking) for one in rows]) for rows in found), seed)
 
 
 def _annotator_row(name: str, records: Records, rewards: Mapping[str, Ranks], seed: int) -> AnnotatorRow:
@@ -257,19 +253,11 @@ def _annotator_row(name: str, records: Records, rewards: Mapping[str, Ranks], se
             alike = float(own[one.prop_id] == one.verdict.label)
             same.setdefault(one.image_id, []).append(alike)
     mine = human_ranks(records, name)
-    others: dict[str, list[Ranks]] = {}
-    for order in records.rankings:
-        if order.annotator != name:
-            others.setdefault(order.image_id, []).append(mean_ranks([order]))
+    others = by_item(one for one in records.rankings if one.annotator != name)
     taus = {
-        item: [tau for other in others.get(item, []) if (tau := kendall_tau(ranks, other)) is not None]
+        item: [tau for o in others.get(item, []) if (tau := kendall_tau(ranks, mean_ranks([o]))) is not None]
         for item, ranks in mine[OVERALL].items()
     }
-    reward = [
-        found
-        for item, ranks in mine[OVERALL].items()
-        if item in rewards and (found := item_agreement(ranks, rewards[item], "counted")) is not None
-    ]
     labels = Counter(own.values())
     return AnnotatorRow(
         annotator=name,
@@ -278,5 +266,5 @@ def _annotator_row(name: str, records: Records, rewards: Mapping[str, Ranks], se
         labels={label: labels[label] for label in LABELS},
         agreement=mean_over_items(same, seed),
         tau=mean_over_items(taus, seed),
-        reward=mean_value(reward, seed),
+        reward=mean_pairs_of(mine[OVERALL], rewards, seed)["counted"],
     )

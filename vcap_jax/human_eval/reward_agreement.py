@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -13,7 +13,6 @@ import numpy as np
 
 from vcap_jax.human_eval.exchange import Records
 from vcap_jax.human_eval.formulas import Ties, average_ranks, pair_outcome
-from vcap_jax.human_eval.planning import Spread, spread_of
 from vcap_jax.human_eval.protocol import Kind, Ranking
 from vcap_jax.human_eval.records import Item, Proposition, Rankings
 from vcap_jax.report.intervals import Value, mean, ratio
@@ -30,18 +29,22 @@ MOST_GROUPS = 200
 """Of annotators of one item, whose mean ranks are looked at."""
 TIES: tuple[Ties, ...] = ("counted", "excluded", "half")
 Ranks = Mapping[str, float]
+_Z = 1.959964
+"""Standard deviations to either end of a 95% interval."""
 
 
 def human_ranks(records: Records, annotator: str | None = None) -> dict[str, dict[str, Ranks]]:
     """Ranks by ranking or "overall", item and model: the mean over annotators, or those of one."""
-    found: dict[str, dict[str, list[Rankings]]] = {order: {} for order in ORDERS}
-    for one in records.rankings:
-        if annotator is None or one.annotator == annotator:
-            for order in ORDERS:
-                found[order].setdefault(one.image_id, []).append(one)
-    return {
-        order: {item: mean_ranks(rows, order) for item, rows in of.items()} for order, of in found.items()
-    }
+    found = by_item(one for one in records.rankings if annotator in (None, one.annotator))
+    return {order: {item: mean_ranks(rows, order) for item, rows in found.items()} for order in ORDERS}
+
+
+def by_item(rankings: Iterable[Rankings]) -> dict[str, list[Rankings]]:
+    """Of each item all, in their order."""
+    found: dict[str, list[Rankings]] = {}
+    for one in rankings:
+        found.setdefault(one.image_id, []).append(one)
+    return found
 
 
 def mean_ranks(rows: Sequence[Rankings], order: str = OVERALL) -> Ranks:
@@ -65,9 +68,10 @@ def reward_ranks(items: Mapping[str, Item]) -> dict[str, Ranks]:
     return found
 
 
-def mean_value(values: Sequence[float], seed: int) -> Value:
-    """The mean of what items have one of each, with its interval."""
-    return mean(np.asarray(values, float), level=LEVEL, resamples=RESAMPLES, seed=seed)
+def mean_value(values: Iterable[float | None], seed: int) -> Value:
+    """The mean of what items have one of each, with its interval; items that have None do not count."""
+    found = np.array([one for one in values if one is not None], float)
+    return mean(found, level=LEVEL, resamples=RESAMPLES, seed=seed)
 
 
 def mean_over_items(values: Mapping[str, Sequence[float]], seed: int) -> Value:
@@ -114,10 +118,7 @@ def pair_row(
         second=b,
         items=len(outcomes),
         ties=outcomes.count("tie"),
-        agreement={
-            ties: mean_value([x for o in outcomes if (x := _credit(o, ties)) is not None], seed)
-            for ties in TIES
-        },
+        agreement={ties: mean_value((_credit(one, ties) for one in outcomes), seed) for ties in TIES},
     )
 
 
@@ -128,6 +129,37 @@ def _credit(outcome: str, ties: Ties) -> float | None:
     return float(outcome == "agree")
 
 
+@dataclass(frozen=True, kw_only=True)
+class Spread:
+    """How much a value differs from item to item. variance: of one item's. items: from how many it was found."""
+
+    variance: float
+    items: int
+
+    def half_width(self, items: int) -> float:
+        """Of the 95% interval of the mean over so many items."""
+        return _Z * math.sqrt(self.variance / items)
+
+    def items_for(self, half_width: float) -> int:
+        """Items that the mean needs for such an interval."""
+        return max(2, math.ceil((_Z / half_width) ** 2 * self.variance))
+
+
+def spread_of(values: Sequence[Sequence[float]]) -> Spread | None:
+    """The spread of a value of which each item has several versions, one as likely as another; None without two items.
+
+    The variance of one item's version: the mean square less the square of the mean, which is itself too large by the
+    variance of the mean over items. Unbiased for any number of versions, however much they depend on each other.
+    """
+    groups = [np.asarray(of, float) for of in values if len(of)]
+    if len(groups) < 2:
+        return None
+    means = np.array([group.mean() for group in groups])
+    squares = float(np.mean([(group**2).mean() for group in groups]))
+    variance = squares - float(means.mean()) ** 2 + float(means.var(ddof=1)) / len(groups)
+    return Spread(variance=max(0.0, variance), items=len(groups))
+
+
 def spreads_of_agreement(records: Records, rewards: Mapping[str, Ranks]) -> dict[int, Spread]:
     """How the agreement with the reward differs from item to item, by how many annotators rank each.
 
@@ -135,10 +167,7 @@ def spreads_of_agreement(records: Records, rewards: Mapping[str, Ranks]) -> dict
     annotators than two items have it cannot be told: averaged ranks agree with the reward otherwise than each
     annotator's own.
     """
-    rankings: dict[str, list[Rankings]] = {}
-    for one in records.rankings:
-        if one.image_id in rewards:
-            rankings.setdefault(one.image_id, []).append(one)
+    rankings = by_item(one for one in records.rankings if one.image_id in rewards)
     found = {}
     for people in ANNOTATORS:
         each = [
@@ -178,13 +207,8 @@ def item_agreement(people: Ranks, reward: Ranks, ties: Ties) -> float | None:
 
 def mean_pairs_of(people: Mapping[str, Ranks], rewards: Mapping[str, Ranks], seed: int) -> dict[Ties, Value]:
     """The mean over items of ``item_agreement``, by how ties count."""
-    found: dict[Ties, Value] = {}
-    for ties in TIES:
-        each = [
-            item_agreement(ranks, rewards[item], ties) for item, ranks in people.items() if item in rewards
-        ]
-        found[ties] = mean_value([one for one in each if one is not None], seed)
-    return found
+    pairs = [(ranks, rewards[item]) for item, ranks in people.items() if item in rewards]
+    return {ties: mean_value((item_agreement(*pair, ties) for pair in pairs), seed) for ties in TIES}
 
 
 def blame_of(
@@ -195,9 +219,7 @@ def blame_of(
     seed: int,
 ) -> tuple[Blame, ...]:
     """By kind. shares: of each proposition, of the people that confirm it."""
-    more: dict[tuple[Kind, str], dict[str, list[float]]] = {
-        (kind, how): {} for kind in Kind for how in ("agree", "disagree")
-    }
+    more: defaultdict[tuple[Kind, str], dict[str, list[float]]] = defaultdict(dict)
     for item, ranks in people.items():
         if item not in rewards:
             continue

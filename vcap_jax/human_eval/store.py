@@ -13,7 +13,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -138,10 +138,9 @@ class AnswerStore(StoredAnswers):
                 return before
             if before.version != version:
                 raise Conflict("this answer was changed elsewhere, as in another tab: look at it again")
-            self._event(
-                db, annotator, item, prop, "answer", before=before.verdict, after=verdict, request=request
-            )
-            return self._put(db, annotator, item, prop, verdict, before)
+            asked = (annotator, item, prop)
+            self._event(db, *asked, "answer", before=before.verdict, after=verdict, request=request)
+            return self._put(db, *asked, verdict, before)
 
     def undo(self, annotator: str, item: str, prop: str, *, version: int, request: str) -> Held:
         """Takes the last change of an item back, which must be one of ``prop``; returns what it was before.
@@ -156,18 +155,9 @@ class AnswerStore(StoredAnswers):
             if not changes or changes[-1][1] != prop or held.version != version:
                 raise Conflict("the last change is another one by now, as by another tab: look at it again")
             seq, _, before = changes[-1]
-            self._event(
-                db,
-                annotator,
-                item,
-                prop,
-                "undo",
-                before=held.verdict,
-                after=before,
-                request=request,
-                undoes=seq,
-            )
-            return self._put(db, annotator, item, prop, before, held)
+            asked = (annotator, item, prop)
+            self._event(db, *asked, "undo", before=held.verdict, after=before, request=request, undoes=seq)
+            return self._put(db, *asked, before, held)
 
     def finish(
         self, annotator: str, item: str, rankings: Mapping[Ranking, Sequence[str]], *, request: str
@@ -192,9 +182,8 @@ class AnswerStore(StoredAnswers):
         models = json.loads(db.execute("SELECT models FROM items WHERE item = ?", (item,)).fetchone()[0])
         props = db.execute("SELECT prop FROM propositions WHERE item = ?", (item,)).fetchall()
         check_rankings(rankings, models, [held_verdict(db, annotator, prop).verdict for (prop,) in props])
-        if db.execute(
-            "SELECT 1 FROM finished WHERE annotator = ? AND item = ?", (annotator, item)
-        ).fetchone():
+        done = db.execute("SELECT 1 FROM finished WHERE annotator = ? AND item = ?", (annotator, item))
+        if done.fetchone():
             raise RuleBroken("rankings are given once: this item is finished")
         at = self._now()
         for ranking, order in rankings.items():
@@ -211,12 +200,8 @@ class AnswerStore(StoredAnswers):
             before = adjudicated(db, prop)
             if before.version != version:
                 raise Conflict("this was adjudicated elsewhere, as in another tab: look at it again")
-            at = self._now()
-            row = (
-                *(prop, adjudicator, verdict.step1, verdict.step2, verdict.note),
-                *(version + 1, before.first_at or at, at),
-            )
-            db.execute("INSERT OR REPLACE INTO adjudications VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
+            held = Held(verdict=verdict, version=version + 1, first_at=before.first_at)
+            self._adjudicate(db, prop, adjudicator, held)
             self._event(db, adjudicator, None, prop, "adjudicate", before=before.verdict, after=verdict)
             return adjudicated(db, prop)
 
@@ -232,11 +217,14 @@ class AnswerStore(StoredAnswers):
             for prop, (who, held) in decided.items():
                 if db.execute("SELECT 1 FROM adjudications WHERE prop = ?", (prop,)).fetchone():
                     raise Conflict(f'"{prop}" is adjudicated here already: nothing was taken in')
-                at = self._now()
-                values = (held.verdict.step1, held.verdict.step2, held.verdict.note, 1)
-                row = (prop, who, *values, held.first_at or at, held.last_at or at)
-                db.execute("INSERT INTO adjudications VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
+                self._adjudicate(db, prop, who, replace(held, version=1))
                 self._event(db, who, None, prop, "import", after=held.verdict)
+
+    def _adjudicate(self, db: sqlite3.Connection, prop: str, who: str, held: Held) -> None:
+        at, verdict = self._now(), held.verdict
+        row = (*(prop, who, verdict.step1, verdict.step2, verdict.note), held.version)
+        times = (held.first_at or at, held.last_at or at)
+        db.execute("INSERT OR REPLACE INTO adjudications VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (*row, *times))
 
     def _take_in(self, db: sqlite3.Connection, one: GivenElsewhere) -> None:
         who = (one.annotator, one.item)

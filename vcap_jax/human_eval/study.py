@@ -21,15 +21,7 @@ from typing import Annotated
 from pydantic import Field, StringConstraints, ValidationError, model_validator
 
 from vcap_jax.human_eval.errors import StudyError
-from vcap_jax.human_eval.records import (
-    Item,
-    Name,
-    Proposition,
-    Row,
-    Span,
-    first_problem,
-    read_rows,
-)
+from vcap_jax.human_eval.records import Item, Name, Proposition, Row, first_problem, read_rows
 from vcap_jax.system.files import write_json
 
 SETTINGS = "study.json"
@@ -86,7 +78,6 @@ class Study:
     propositions: Mapping[str, tuple[Proposition, ...]]
 
     def media_path(self, item_id: str) -> Path:
-        """Where the item's picture or video is."""
         return self.folder / self.items[item_id].media
 
 
@@ -118,7 +109,8 @@ def read_study(folder: Path, settings: Settings | None = None) -> Study:
     if not folder.is_dir():
         raise StudyError(f"the study {folder} is no folder: make it, with {ITEMS} and {PROPOSITIONS}")
     items = read_items(folder / ITEMS)
-    propositions = read_propositions(folder / PROPOSITIONS, items)
+    asked = read_rows(Proposition, folder / PROPOSITIONS, "file of propositions")
+    propositions = grouped(asked, items, str(folder / PROPOSITIONS))
     for item in items.values():
         check_media(folder, item)
     return Study(
@@ -141,11 +133,6 @@ def read_items(path: Path) -> dict[str, Item]:
     return items
 
 
-def read_propositions(path: Path, items: Mapping[str, Item]) -> dict[str, tuple[Proposition, ...]]:
-    """Propositions of each item, in order; each is checked against its captions. Raises StudyError, ManifestError."""
-    return grouped(read_rows(Proposition, path, "file of propositions"), items, str(path))
-
-
 def grouped(
     propositions: Sequence[Proposition], items: Mapping[str, Item], where: str
 ) -> dict[str, tuple[Proposition, ...]]:
@@ -164,16 +151,13 @@ def grouped(
         item = items[one.image_id]
         for model, span in ((one.model, one.span), (one.ref_model, one.ref_span)):
             caption = item.caption(model)
-            if span is not None and caption[span.start : span.end] != span.text:
-                raise StudyError(f"{place}: {_misplaced(span, model, caption)}")
+            if span is not None and (there := caption[span.start : span.end]) != span.text:
+                raise StudyError(
+                    f'{place}: the caption of {model} has "{there}" at {span.start} to {span.end}, not "{span.text}": '
+                    "offsets count code points"
+                )
         found[one.image_id].append(one)
     return {item: tuple(rows) for item, rows in found.items()}
-
-
-def _misplaced(span: Span, model: str, caption: str) -> str:
-    there = caption[span.start : span.end]
-    text = f'the caption of {model} has "{there}" at {span.start} to {span.end}, not "{span.text}"'
-    return f"{text}: offsets count code points"
 
 
 def check_kind(file: Path, where: str, *, video: bool) -> None:

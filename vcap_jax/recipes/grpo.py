@@ -39,11 +39,10 @@ from vcap_jax.run.checks import check_run
 from vcap_jax.run.config import RunConfig
 from vcap_jax.run.context import RunContext
 from vcap_jax.run.evaluation import Evaluations
-from vcap_jax.run.judge import answering_judge, reward_family, reward_session, reward_settings
+from vcap_jax.run.judge import answering_judge, own_data, reward_family, reward_session, reward_settings
 from vcap_jax.run.judge_domain import check_judge_domain
 from vcap_jax.run.keeping_best import best_row
 from vcap_jax.run.log import RunLog, SilentLog
-from vcap_jax.run.own_data import own_data
 from vcap_jax.run.resume import resume
 from vcap_jax.run.setup import drawing, prepare
 from vcap_jax.run.trackers import Trackers, run_trackers

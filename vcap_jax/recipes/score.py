@@ -27,12 +27,11 @@ from vcap_jax.evals.judged import FAILED, REWARD, evaluation, judged_item
 from vcap_jax.evals.protocol import Captions, Item, OwnData
 from vcap_jax.evals.scoring import STEP, Scored, scored
 from vcap_jax.recipes.evaluation_request import EvaluationRefused
-from vcap_jax.report.before_after import most_telling
 from vcap_jax.report.intervals import Value
 from vcap_jax.report.progress import PoolProgress
-from vcap_jax.report.rewards_page import RewardedSample, write_rewards_page
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.report.samples import SampleCandidate
+from vcap_jax.report.samples_page import RewardedSample, most_telling, write_rewards_page
 from vcap_jax.report.summary import write_summary
 from vcap_jax.reward.errors import FamilyError
 from vcap_jax.reward.group import CandidateScore, compared_with

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -13,7 +13,7 @@ from statistics import fmean
 from vcap_jax.configuration import with_defaults
 from vcap_jax.report.evaluations import Results, evaluations_of
 from vcap_jax.report.metrics import Row, read_metrics
-from vcap_jax.report.run_folder import RunFolder, RunFolderError, flat_settings
+from vcap_jax.report.run_folder import RunFolder, RunFolderError, flat_settings, within
 from vcap_jax.system.json_values import JsonObject, JsonValue
 
 REWARD = "reward/mean"
@@ -130,9 +130,13 @@ def read_run(
         title=run.title,
         folder=folder,
         seed=settings.get("seed"),
-        settings={key: value for key, value in settings.items() if not _one_of(key, (*ignored, *_IDENTITY))},
+        settings={key: value for key, value in settings.items() if not within(key, (*ignored, *_IDENTITY))},
         rows=read_metrics(run.metrics),
-        evaluations=dict(_of_its_policy(evaluations_of(run))),
+        evaluations={
+            name: own
+            for name, several in evaluations_of(run).items()
+            if (own := [results for results in several if results.step is not None])
+        },
         judge=judge,
     )
 
@@ -185,18 +189,8 @@ def _spread(ends: Sequence[tuple[float, float]]) -> Spread:
     )
 
 
-def _of_its_policy(found: Mapping[str, Sequence[Results]]) -> Iterator[tuple[str, list[Results]]]:
-    for name, several in found.items():
-        if own := [results for results in several if results.step is not None]:
-            yield name, own
-
-
 def _value(settings: JsonObject, key: str) -> str:
     if key not in settings:
         return "absent"
     value = settings[key]
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _one_of(key: str, names: Collection[str]) -> bool:
-    return any(key == name or key.startswith(f"{name}.") for name in names)

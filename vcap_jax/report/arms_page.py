@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import itertools
-import math
 import os
 import tempfile
 import textwrap
@@ -14,8 +13,6 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from vcap_jax.report.arms import REWARD, Arm, PastRun, Spread
 from vcap_jax.report.charts import (
@@ -25,10 +22,9 @@ from vcap_jax.report.charts import (
     moving_average,
     save_figure,
     series_of,
-    style_axes,
+    small_multiples,
 )
-from vcap_jax.report.pages import page_templates, write_page
-from vcap_jax.report.text_tables import text_table
+from vcap_jax.report.pages import page_templates, text_table, write_page
 
 Curve = Callable[[PastRun], tuple[np.ndarray, np.ndarray]]
 """Steps and values of a run."""
@@ -45,19 +41,14 @@ def as_text(arms: Sequence[Arm]) -> str:
     """The arms and their figures, for a terminal."""
     head = ["", "seeds", "steps", ""]
     parts = [text_table([head, *([_name(k), *_done(arm)] for k, arm in enumerate(arms))], numbers=False)]
-    for figure in _figures(arms):
-        rows = [[_name(k), *_cells(arm.spreads().get(figure))] for k, arm in enumerate(arms)]
-        parts.append(text_table([[figure, "start", "now", "change"], *rows], numbers=False))
+    for figure, rows in _tables(arms).items():
+        parts.append(text_table([(figure, "start", "now", "change"), *rows], numbers=False))
     parts.append(textwrap.fill(_NOTE, 100))
     return "\n\n".join(parts) + "\n"
 
 
 def write_arms_page(path: Path, arms: Sequence[Arm]) -> None:
     """The page, with links to the runs' own."""
-    tables = {
-        figure: [(_name(k), *_cells(arm.spreads().get(figure))) for k, arm in enumerate(arms)]
-        for figure in _figures(arms)
-    }
     about = [(_name(k), *_done(arm), _links(path, arm)) for k, arm in enumerate(arms)]
     write_page(
         path,
@@ -65,7 +56,7 @@ def write_arms_page(path: Path, arms: Sequence[Arm]) -> None:
         "arms.html",
         title="Runs side by side",
         arms=about,
-        tables=tables,
+        tables=_tables(arms),
         note=_NOTE,
         picture=base64.b64encode(_picture(arms)).decode(),
     )
@@ -92,10 +83,13 @@ def _done(arm: Arm) -> tuple[str, str, str]:
     )
 
 
-def _figures(arms: Sequence[Arm]) -> list[str]:
-    """In the evaluators' own order; the reward last."""
-    found = dict.fromkeys(name for arm in arms for name in arm.spreads())
-    return sorted(found, key=lambda name: name == REWARD)
+def _tables(arms: Sequence[Arm]) -> dict[str, list[tuple[str, str, str, str]]]:
+    """Rows by figure, in the evaluators' own order; the reward last."""
+    spreads = [arm.spreads() for arm in arms]
+    figures = sorted(dict.fromkeys(name for of in spreads for name in of), key=lambda name: name == REWARD)
+    return {
+        figure: [(_name(k), *_cells(of.get(figure))) for k, of in enumerate(spreads)] for figure in figures
+    }
 
 
 def _cells(spread: Spread | None) -> tuple[str, str, str]:
@@ -152,15 +146,10 @@ def _picture(arms: Sequence[Arm]) -> bytes:
     """Every curve, a colour for each arm: thin lines are runs, the thick one is their mean."""
     curves, looks = list(_curves(arms)), list(itertools.product(_STROKES, CATEGORICAL))
     columns = max(1, min(_COLUMNS, len(curves)))
-    lines = max(1, math.ceil(len(curves) / columns))
-    figure = Figure(figsize=(4.6 * columns, 3.2 * lines))
-    figure.set_layout_engine("constrained", h_pad=0.12, w_pad=0.1)
-    for index, (title, curve) in enumerate(curves):
-        axes = figure.add_subplot(lines, columns, index + 1)
-        style_axes(axes)
+    figure, panels = small_multiples(len(curves), columns, (4.6, 3.2))
+    for axes, (title, curve) in zip(panels, curves, strict=True):
         for number, (arm, (stroke, colour)) in enumerate(zip(arms, itertools.cycle(looks), strict=False)):
             _draw(axes, [curve(run) for run in arm.runs], colour, stroke, _name(number))
-        axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
         axes.set_xlabel("step", fontsize=9, color=INK)
         finish_axes(axes, title)
     with tempfile.TemporaryDirectory() as folder:

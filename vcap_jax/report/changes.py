@@ -6,6 +6,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from itertools import groupby
+from operator import itemgetter
 
 from vcap_jax.report.samples import Sample, SampleCandidate
 
@@ -46,27 +48,18 @@ class Version:
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """then: when the sample was first shown. removed: words of it that are gone; added: words of ``now`` that are
-    new; kept: words of both."""
+    """then: when the sample was first shown. words: of the best captions."""
 
     then: Version
     now: Version
-    removed: int
-    added: int
-    kept: int
+    words: Comparison
 
 
 def change(then: Sample, now: Sample) -> Change:
     """What has changed between two steps that a sample was shown at."""
     best = [by_reward(sample.candidates)[0] for sample in (then, now)]
     words = compared(best[0].caption, best[1].caption)
-    return Change(
-        then=_version(then, best[0], words.old),
-        now=_version(now, best[1], words.new),
-        removed=words.removed,
-        added=words.added,
-        kept=words.kept,
-    )
+    return Change(then=_version(then, best[0], words.old), now=_version(now, best[1], words.new), words=words)
 
 
 def by_reward(candidates: Sequence[SampleCandidate]) -> list[SampleCandidate]:
@@ -94,13 +87,8 @@ def compared(old: str, new: str) -> Comparison:
 
 def _joined(pieces: Sequence[str], changed: Sequence[bool]) -> tuple[Piece, ...]:
     """Neighbours that are both changed, or both not, are one piece."""
-    joined: list[Piece] = []
-    for text, is_changed in zip(pieces, changed, strict=True):
-        if joined and joined[-1].changed == is_changed:
-            joined[-1] = Piece(text=joined[-1].text + text, changed=is_changed)
-        else:
-            joined.append(Piece(text=text, changed=is_changed))
-    return tuple(joined)
+    runs = groupby(zip(pieces, changed, strict=True), key=itemgetter(1))
+    return tuple(Piece(text="".join(text for text, _ in run), changed=is_one) for is_one, run in runs)
 
 
 def _version(sample: Sample, best: SampleCandidate, pieces: tuple[Piece, ...]) -> Version:

@@ -14,7 +14,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.ticker import PercentFormatter
+from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from vcap_jax.report.metrics import Scalar
 from vcap_jax.system.files import write_through
@@ -32,6 +32,22 @@ BLUE, ORANGE, GREEN, RED, PURPLE, GREY = (
 )
 INK = "#2d3138"
 CATEGORICAL = (BLUE, ORANGE, GREY, GREEN, PURPLE, RED)
+
+
+def small_multiples(
+    count: int, columns: int, size: tuple[float, float], *, above: float = 0
+) -> tuple[Figure, list[Axes]]:
+    """A figure with so many panels over the steps. size: of each, and above: of what stands over all, in inches."""
+    lines = max(1, math.ceil(count / columns))
+    figure = Figure(figsize=(size[0] * columns, size[1] * lines + above))
+    figure.set_layout_engine("constrained", h_pad=0.12, w_pad=0.1)
+    panels = [figure.add_subplot(lines, columns, index + 1) for index in range(count)]
+    for axes in panels:
+        style_axes(axes)
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
+    for axes in panels[-columns:]:
+        axes.set_xlabel("step", fontsize=9, color=INK)
+    return figure, panels
 
 
 def style_axes(axes: Axes) -> None:

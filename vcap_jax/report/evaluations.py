@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -66,10 +66,13 @@ def read_results(path: Path) -> Results | None:
 def evaluations_of(folder: RunFolder) -> dict[str, list[Results]]:
     """Every evaluation of a run, by evaluator; in order of steps, those without a step last."""
     found: dict[str, list[Results]] = {}
-    for path in _files(folder):
-        results = read_results(path)
-        assert results is not None
-        found.setdefault(results.evaluator, []).append(results)
+    for each in _folders(folder):
+        for path in sorted(each.glob("*.json")):
+            if not path.name.startswith(
+                "."
+            ):  # which marks what a process left that was killed while it wrote
+                results = read_record(Results, path)
+                found.setdefault(results.evaluator, []).append(results)
     for several in found.values():
         several.sort(key=lambda results: (results.step is None, results.step or 0, results.when))
     return found
@@ -95,9 +98,3 @@ def _folders(folder: RunFolder) -> list[Path]:
     everywhere = folder.root / "evaluations"
     names = {entry.name for entry in everywhere.iterdir()} if everywhere.is_dir() else set()
     return [each for name in sorted(names | {"heldout"}) if (each := folder.evaluation(name)).is_dir()]
-
-
-def _files(folder: RunFolder) -> Iterator[Path]:
-    for each in _folders(folder):
-        # A leading dot marks what a process left that was killed while it wrote.
-        yield from sorted(path for path in each.glob("*.json") if not path.name.startswith("."))

@@ -13,23 +13,14 @@ from __future__ import annotations
 import numbers
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+
+import numpy as np
 
 from vcap_jax.report.step_log import LogError, StepLog, read_rows
 from vcap_jax.system.json_values import JsonObject
 
 Scalar = float | int | str
 Row = dict[str, Scalar]
-
-
-@runtime_checkable
-class _Array(Protocol):
-    """What NumPy's and JAX's arrays have in common."""
-
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-
-    def item(self) -> object: ...
 
 
 # What two runs of the same seed may differ in: time, and work the clock decides.
@@ -89,8 +80,8 @@ def deterministic(row: Mapping[str, Scalar]) -> Row:
 def _scalar(name: str, value: object) -> Scalar:
     if isinstance(value, str):
         return value
-    if isinstance(value, _Array) and value.shape == ():
-        value = value.item()
+    if getattr(value, "shape", None) == ():
+        value = np.asarray(value).item()
     if isinstance(value, bool):
         return int(value)
     if isinstance(value, numbers.Integral):

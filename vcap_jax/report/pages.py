@@ -1,16 +1,15 @@
-"""What all pages have in common: how their templates are read, one frame (page.html) and one style sheet (page.css)."""
+"""What all pages have in common: how their templates are read, one frame (page.html) and one style sheet (page.css);
+and tables for a terminal, which some of them are told as."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import jinja2
 
 from vcap_jax.system.files import replace_file
-
-_HERE = "vcap_jax.report"
 
 
 def page_templates(package: str) -> jinja2.Environment:
@@ -20,7 +19,7 @@ def page_templates(package: str) -> jinja2.Environment:
     Whatever is put in is escaped, and a name that is not known is an error.
     """
     return jinja2.Environment(
-        loader=jinja2.ChoiceLoader([jinja2.PackageLoader(package), jinja2.PackageLoader(_HERE)]),
+        loader=jinja2.ChoiceLoader([jinja2.PackageLoader(package), jinja2.PackageLoader("vcap_jax.report")]),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
@@ -31,6 +30,18 @@ def page_templates(package: str) -> jinja2.Environment:
 def write_page(path: Path, templates: jinja2.Environment, template: str, /, **values: object) -> None:
     """Writes the page that ``template`` makes of ``values``, whole or not at all."""
     replace_file(path, templates.get_template(template).render(values).encode())
+
+
+def text_table(rows: Sequence[Sequence[str]], *, numbers: bool) -> str:
+    """Columns divided by two blanks. numbers: all but the first stand to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(
+            cell.rjust(width) if numbers and column else cell.ljust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    )
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, PercentFormatter
+from matplotlib.ticker import PercentFormatter
 
 from vcap_jax.report.charts import (
     BLUE,
@@ -27,6 +27,7 @@ from vcap_jax.report.charts import (
     moving_average,
     save_figure,
     series_of,
+    small_multiples,
     style_axes,
 )
 from vcap_jax.report.evaluations import Results
@@ -67,18 +68,11 @@ def plot_run(
     measured = [draw for name, several in evaluations.items() for draw in _evaluation_panels(name, several)]
     panels[1:1] = measured  # beside the reward, which they are held against
     columns = 4 if len(panels) > 9 else 3 if len(panels) > 4 else max(1, min(2, len(panels)))
-    lines = max(1, math.ceil(len(panels) / columns))
-    figure = Figure(figsize=(4.4 * columns, 3.0 * lines + 0.5))
-    figure.set_layout_engine("constrained", h_pad=0.12, w_pad=0.1)
+    figure, places = small_multiples(len(panels), columns, (4.4, 3.0), above=0.5)
     if title:
         figure.suptitle(title, fontsize=12, color=INK, x=0.01, ha="left")
-    for index, draw in enumerate(panels):
-        axes = figure.add_subplot(lines, columns, index + 1)
-        style_axes(axes)
+    for axes, draw in zip(places, panels, strict=True):
         draw(axes, rows)
-        axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
-        if index >= len(panels) - columns:
-            axes.set_xlabel("step", fontsize=9, color=INK)
     if not panels:
         figure.text(0.5, 0.5, "no steps yet", ha="center", color=GREY)
     save_figure(figure, Path(path))

@@ -64,8 +64,6 @@ class Progress:
         terminal: bool | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        if every < 1:
-            raise ValueError(f"every must be at least 1, got {every}")
         self._total, self._start, self._every, self._shown = total, start, every, tuple(shown)
         self._stream = sys.stdout if stream is None else stream
         self._terminal = self._stream.isatty() if terminal is None else terminal
@@ -152,7 +150,7 @@ def duration(seconds: float) -> str:
 
 
 class PoolProgress:
-    """Says "WHAT done/total" with rate and time left, at most every so many seconds and at the end of each WHAT.
+    """Says "WHAT done/total" with rate and time left, at most every ``seconds`` and at the end of each WHAT.
 
     The rate is that since a few lines ago: what went before the first, such as compiling, counts in that one alone, and
     in the last, whose rate is that of the whole. A first line after a single one has no rate, since all of the time may

@@ -18,8 +18,7 @@ from vcap_jax.configuration import current_names, dump_config, parse_yaml, plain
 from vcap_jax.report.idle_run import empty, idle, lock
 from vcap_jax.report.step_log import read_rows
 from vcap_jax.system.errors import VCapError
-from vcap_jax.system.files import replace_file, write_json
-from vcap_jax.system.folder_names import taken_for_a_pattern
+from vcap_jax.system.files import replace_file, taken_for_a_pattern, write_json
 from vcap_jax.system.json_values import (
     JsonDict,
     JsonObject,
@@ -45,12 +44,33 @@ class _Found:
     differing: tuple[str, ...] = ()
 
 
+class _In:
+    """The path of that name in a folder."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, folder: RunFolder, kind: type[RunFolder]) -> Path:
+        return folder.root / self.name
+
+
 @dataclass(frozen=True)
 class RunFolder:
-    """Where everything of a run lies. ``resumed`` tells whether the folder held a run when it was opened."""
+    """Where everything of a run lies. ``resumed`` tells whether the folder held a run when it was opened; ``data`` is
+    where an embedded world renders its files."""
 
     root: Path
     resumed: bool = False
+
+    config = _In("config.yaml")
+    metrics = _In("metrics.jsonl")
+    summary = _In("summary.json")
+    checkpoints = _In("checkpoints")
+    samples = _In("samples.jsonl")
+    samples_page = _In("samples.html")
+    plots = _In("plots.png")
+    comparison_plot = _In("comparison.png")
+    data = _In("data")
 
     @property
     def title(self) -> str:
@@ -58,48 +78,11 @@ class RunFolder:
         pages are given to others."""
         return "/".join(self.root.resolve().parts[-2:])
 
-    @property
-    def config(self) -> Path:
-        return self.root / "config.yaml"
-
-    @property
-    def metrics(self) -> Path:
-        return self.root / "metrics.jsonl"
-
-    @property
-    def summary(self) -> Path:
-        return self.root / "summary.json"
-
-    @property
-    def checkpoints(self) -> Path:
-        return self.root / "checkpoints"
-
-    @property
-    def samples(self) -> Path:
-        return self.root / "samples.jsonl"
-
-    @property
-    def samples_page(self) -> Path:
-        return self.root / "samples.html"
-
     def before_after_page(self, evaluator: str) -> Path:
         """Held-out samples before and after, by the evaluator of that name."""
         return self.root / (
             "before_after.html" if evaluator == "judged" else f"before_after-{evaluator}.html"
         )
-
-    @property
-    def plots(self) -> Path:
-        return self.root / "plots.png"
-
-    @property
-    def comparison_plot(self) -> Path:
-        return self.root / "comparison.png"
-
-    @property
-    def data(self) -> Path:
-        """Where an embedded world renders its files."""
-        return self.root / "data"
 
     def evaluation(self, name: str) -> Path:
         """Where the evaluator of that name keeps what it captioned and found."""
@@ -280,7 +263,7 @@ def differences(
     old, new, unset = dict(flat_settings(then)), dict(flat_settings(now)), dict(flat_settings(defaults or {}))
     lines = []
     for key in dict.fromkeys([*old, *new]):
-        if any(key == free or key.startswith(f"{free}.") for free in may_differ):
+        if within(key, may_differ):
             continue
         if key not in old and (new[key] is None or (key in unset and _same(new[key], unset[key]))):
             continue
@@ -300,6 +283,11 @@ def flat_settings(section: JsonObject, prefix: str = "") -> Iterator[tuple[str, 
             yield from flat_settings(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
+
+
+def within(key: str, names: Collection[str]) -> bool:
+    """Whether a dotted key is one of the names, or inside of a section that is."""
+    return any(key == name or key.startswith(f"{name}.") for name in names)
 
 
 def _same(a: object, b: object) -> bool:

@@ -7,7 +7,7 @@ import io
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 import pydantic
@@ -15,6 +15,7 @@ from PIL import Image
 
 from vcap_jax.report.step_log import LogError, StepLog, StepRow, complete_rows
 
+T = TypeVar("T")
 Verdict = Literal["true", "false", "missing"]
 
 
@@ -92,6 +93,14 @@ def picture(pixels: np.ndarray, *, timestamp: float | None = None) -> SampleFram
         kind = "jpeg"
     url = f"data:image/{kind};base64,{base64.b64encode(content.getvalue()).decode()}"
     return SampleFrame(url=url, width=image.width, height=image.height, timestamp=timestamp)
+
+
+def evenly(items: Sequence[T], most: int) -> Sequence[T]:
+    """At most so many, evenly spaced, the first and the last included."""
+    if len(items) <= most:
+        return items
+    step = (len(items) - 1) / (most - 1)
+    return [items[round(i * step)] for i in range(most)]
 
 
 class SamplesWriter(StepLog):

@@ -1,17 +1,20 @@
-"""samples.html: one page, readable without any other file, of what the policy wrote and how it was judged."""
+"""Pages that are readable without any other file: samples.html of what the policy wrote and how it was judged,
+rewards.html of captions with the lowest and the highest rewards."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import jinja2
 import numpy as np
 
 from vcap_jax.report.changes import Change, by_reward, change
+from vcap_jax.report.intervals import Value
 from vcap_jax.report.pages import page_templates, write_page
-from vcap_jax.report.samples import Sample, SampleFrame, SampleRow
+from vcap_jax.report.samples import Sample, SampleCandidate, SampleFrame, SampleRow
 
 # Displayed sizes in CSS pixels: a lone picture, and a frame among others.
 _PICTURE, _FRAME = 288, 132
@@ -62,6 +65,49 @@ def spread_over_steps(samples: Sequence[SampleRow], limit: int) -> Sequence[Samp
     count = max(2, limit * len(steps) // len(samples))
     kept = {steps[i] for i in np.linspace(0, len(steps) - 1, count).round().astype(int)}
     return [sample for sample in samples if sample.step in kept]
+
+
+def most_telling(values: Mapping[str, float | None], most: int) -> list[str]:
+    """At most ``most`` samples: half of them those of the lowest values, half the highest, then those without a value.
+
+    values: by sample, such as gains or rewards. In order: the lowest first, the highest last, those without one behind.
+    """
+    known = sorted((value, name) for name, value in values.items() if value is not None)
+    if len(known) > most:
+        half = most // 2
+        known = known[:half] + known[len(known) - (most - half) :]
+    unknown = [name for name, value in values.items() if value is None]
+    return [name for _, name in known] + unknown[: most - len(known)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RewardedSample:
+    """A sample with its captions. reward: the mean over those that were scored, None if none was. frames: empty if its
+    pictures cannot be read any more."""
+
+    id: str
+    reward: float | None
+    candidates: tuple[SampleCandidate, ...]
+    frames: tuple[SampleFrame, ...] = ()
+    reference: str | None = None
+
+
+def write_rewards_page(
+    shown: Sequence[RewardedSample],
+    path: Path,
+    *,
+    title: str,
+    metrics: Mapping[str, Value],
+    of: int,
+    warning: str | None = None,
+) -> None:
+    """Draws the page.
+
+    shown: in the order of ``most_telling``, the lowest reward first. metrics: means over all samples, of which there
+    are ``of``; the page says so if it shows fewer. warning: a line above everything.
+    """
+    values = {"title": title, "shown": shown, "metrics": metrics, "of": of, "warning": warning}
+    write_page(path, report_templates(), "rewards.html", **values)
 
 
 def _shown_width(frame: SampleFrame, alone: bool) -> int:

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, NotRequired
 
 import numpy as np
+from pydantic_core import to_jsonable_python
 from typing_extensions import TypedDict
 
 from vcap_jax.report.intervals import Value, ratio
@@ -126,23 +127,9 @@ def fact_shares(counts: FactCounts) -> FactRow:
 
 
 def write_summary(path: str | Path, summary: Mapping[str, object]) -> None:
-    """Writes a summary atomically, dataclasses in it as objects. What is not a number (nothing was claimed, say)
-    becomes null."""
-    write_json(Path(path), _plain(summary))
-
-
-def _plain(value: object) -> object:
-    if is_dataclass(value):
-        value = vars(value)
-    if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
+    """Writes a summary atomically, dataclasses in it as objects and NumPy's numbers as numbers. What is not a number
+    (nothing was claimed, say) becomes null."""
+    write_json(Path(path), to_jsonable_python(summary, inf_nan_mode="null", fallback=np.generic.item))
 
 
 def shares_table(rows: Mapping[str, FactRow]) -> str:

@@ -1,16 +1,25 @@
-"""The page of a run's held-out samples before and after, drawn from its evaluations."""
+"""before_after.html: a run's held-out samples before and after, side by side, sorted by gain or by loss.
+
+One page, readable without any other file, drawn from the run's evaluations. The largest losses are as easy to find as
+the largest gains: a mean that has risen says nothing of the samples that have become worse.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 
 from vcap_jax.data.judge_media import EncodedMedia
 from vcap_jax.data.manifest import Sample
 from vcap_jax.evals.judged import REWARD
 from vcap_jax.evals.protocol import Item, OwnData
-from vcap_jax.report.before_after import MetricChange, Pair, Side, most_telling, write_before_after_page
+from vcap_jax.report.changes import Comparison, compared
 from vcap_jax.report.evaluations import Results
+from vcap_jax.report.intervals import Value
+from vcap_jax.report.pages import write_page
 from vcap_jax.report.samples import SampleFrame
+from vcap_jax.report.samples_page import most_telling, report_templates
 from vcap_jax.reward.aggregation import comparable
 from vcap_jax.reward.group import compared_with
 from vcap_jax.run.context import RunContext
@@ -20,6 +29,39 @@ from vcap_jax.system.errors import VCapError
 
 MOST = 100
 """Samples on the page; of more, those that lost most and those that gained most."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Side:
+    """A sample at one time. reward: None where it was not scored. scores: what the reward is made of, and what was
+    counted; notes: texts by their headings."""
+
+    caption: str
+    reward: float | None
+    scores: Mapping[str, float] = field(default_factory=dict)
+    notes: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pair:
+    id: str
+    before: Side
+    after: Side
+    frames: tuple[SampleFrame, ...] = ()
+    prompt: str = ""
+    reference: str | None = None
+
+    @property
+    def gain(self) -> float | None:
+        """In reward; None unless both were scored."""
+        if self.before.reward is None or self.after.reward is None:
+            return None
+        return self.after.reward - self.before.reward
+
+    @property
+    def words(self) -> Comparison:
+        """The two captions, word by word."""
+        return compared(self.before.caption, self.after.caption)
 
 
 class BeforeAfterPage:
@@ -44,10 +86,7 @@ class BeforeAfterPage:
             before="before training",
             after=f"after step {results.step}",
             counts=_counts(gains),
-            changes=[
-                MetricChange(name=name, after=results.metrics[name], change=change)
-                for name, change in results.changes.items()
-            ],
+            changes=[(name, results.metrics[name], change) for name, change in results.changes.items()],
             of=len(samples),
             warning=domain_warning(self._ctx.config, self._ctx.folder),
         )
@@ -67,6 +106,42 @@ class BeforeAfterPage:
             prompt=sample.prompt or "",
             reference=reference,
         )
+
+
+def write_before_after_page(
+    pairs: Sequence[Pair],
+    path: Path,
+    *,
+    title: str,
+    before: str,
+    after: str,
+    counts: str,
+    changes: Sequence[tuple[str, Value, Value]],
+    of: int,
+    warning: str | None = None,
+) -> None:
+    """Draws the page.
+
+    pairs: in the order of ``most_telling``. before, after: names of the two times. counts: how many have become better
+    and worse, in words. changes: metrics, their values after and how these differ from before, over the samples that
+    have them both times. of: how many samples there are; the page says so if it shows fewer. warning: a line above
+    everything.
+    """
+    gains = [pair.gain for pair in pairs if pair.gain is not None]
+    write_page(
+        path,
+        report_templates(),
+        "before_after.html",
+        title=title,
+        pairs=pairs,
+        before=before,
+        after=after,
+        counts=counts,
+        changes=changes,
+        of=of,
+        warning=warning,
+        largest=max((abs(gain) for gain in gains), default=0.0) or 1.0,
+    )
 
 
 def shown_frames(own: OwnData, sample: Sample) -> tuple[SampleFrame, ...]:

@@ -183,17 +183,13 @@ def load_captioner(config: RunConfig, path: str, placement: Placement, *, step: 
 
 def configured_processor(config: RunConfig, origin: Path) -> Processor:
     """The processor of a checkpoint folder with the visual budget of ``config``."""
-    return _processor(config, config.model, origin)
-
-
-def _processor(config: RunConfig, model: ModelConfig, origin: Path) -> Processor:
     budget = VisualBudget(
         max_pixels=config.data.max_pixels,
         max_frames=config.data.max_frames,
         max_frame_tokens=config.data.max_frame_tokens,
         fps=config.data.fps,
     )
-    return family_at(origin, model.family).processor(origin, budget)
+    return family_at(origin, config.model.family).processor(origin, budget)
 
 
 def export_command(source: CheckpointSource) -> str:
@@ -222,7 +218,7 @@ def _adapter_settings(lora: LoraConfig) -> JsonDict:
 
 
 def _load(config: RunConfig, model: ModelConfig, line: Lineage, placement: Placement) -> Policy:
-    processor = _processor(config, model, line.origin)
+    processor = configured_processor(dataclasses.replace(config, model=model), line.origin)
     whole = load_adapted(model, line.origin, placement=placement)
     return policy_of(model, _with_trained(whole, line.runs, placement), processor)
 

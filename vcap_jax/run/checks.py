@@ -85,9 +85,7 @@ def check_settings(config: RunConfig) -> None:
 
 def check_processes(config: RunConfig, count: int) -> None:
     """Raises ConfigError for settings that GRPO cannot be done with by ``count`` processes."""
-    _check_engine(config, count)
-    _check_ahead(config, count)
-    _check_turns(config, count)
+    _check_alone(config, count, ahead=config.rollout.ahead)
     if config.grpo.groups_per_step % count:
         raise ConfigError(
             f"grpo.groups_per_step is {config.grpo.groups_per_step}, of {count} processes together; each "
@@ -99,8 +97,7 @@ def check_sft_run(config: RunConfig, processes: Processes) -> None:
     """Raises ConfigError for settings that supervised fine-tuning cannot be done with by these processes, on their
     devices. A step is made of whole micro-batches, so what fits them fits it."""
     sft = config.sft
-    _check_engine(config, processes.count)
-    _check_turns(config, processes.count)
+    _check_alone(config, processes.count)
     _check_gradient_type("sft", config.model.param_dtype, sft.groups_per_step, sft.groups_per_micro_batch)
     groups = {"sft.groups_per_micro_batch": sft.groups_per_micro_batch}
     embedded = config.data.manifest is None
@@ -148,11 +145,10 @@ def check_equal_shares(
     whose = f"all {processes.count} processes together" if processes.count > 1 else "this process"
     for name, groups in batches.items():
         if groups % ways:
-            problem = (
+            raise ConfigError(
                 f"{name} is {groups}, of {whose}; their {ways} devices can share it out only if it is a multiple of "
                 f"{ways}"
             )
-            raise ConfigError(problem)
 
 
 def _check_frozen(config: RunConfig) -> None:
@@ -163,39 +159,35 @@ def _check_frozen(config: RunConfig) -> None:
     decay would move it.
     """
     if "visual" not in config.model.frozen:
-        problem = (
+        raise ConfigError(
             f"model.frozen is {list(config.model.frozen)}: reinforcement learning computes visual features once per "
             "group, outside of the gradient, and cannot train what is under visual; keep visual in model.frozen, or "
             "train the tower by supervised learning first (launch/sft.py)"
         )
-        raise ConfigError(problem)
 
 
-def _check_engine(config: RunConfig, count: int) -> None:
-    """Raises ConfigError for an engine that these processes cannot draw with."""
-    if config.rollout.engine == "vllm" and count > 1:
-        raise ConfigError(
-            f"rollout.engine is vllm in a run of {count} processes, none of which holds all weights; "
-            "it is made for one. Set rollout.engine=jax"
-        )
-
-
-def _check_ahead(config: RunConfig, count: int) -> None:
-    if config.rollout.ahead and count > 1:
-        raise ConfigError(
-            f"rollout.ahead is {config.rollout.ahead} in a run of {count} processes, each of which "
-            "would have captions of its own to keep in a checkpoint; it is made for one. Set rollout.ahead=0"
-        )
-
-
-def _check_turns(config: RunConfig, count: int) -> None:
-    """Raises ConfigError for servers that take turns with several processes. Where captions are drawn by servers one
-    process is demanded anyway."""
-    if config.judge.sleep_mode and count > 1:
-        raise ConfigError(
-            f"judge.sleep_mode is true in a run of {count} processes, each of which would have the "
-            "judge sleep while others ask it; it is made for one. Set judge.sleep_mode=false"
-        )
+def _check_alone(config: RunConfig, count: int, *, ahead: int = 0) -> None:
+    """Raises ConfigError for what is made for one process, where there are ``count``. ahead: of GRPO's rollout."""
+    engine, sleeps = config.rollout.engine, config.judge.sleep_mode
+    for used, what, why, instead in (
+        (engine == "vllm", "rollout.engine is vllm", "none of which holds all weights", "rollout.engine=jax"),
+        (
+            ahead > 0,
+            f"rollout.ahead is {ahead}",
+            "each of which would have captions of its own to keep in a checkpoint",
+            "rollout.ahead=0",
+        ),
+        (
+            sleeps,
+            "judge.sleep_mode is true",
+            "each of which would have the judge sleep while others ask it",
+            "judge.sleep_mode=false",
+        ),
+    ):
+        if used and count > 1:
+            raise ConfigError(
+                f"{what} in a run of {count} processes, {why}; it is made for one. Set {instead}"
+            )
 
 
 def _check_gradient_type(section: str, param_dtype: str, step: int, micro_batch: int) -> None:

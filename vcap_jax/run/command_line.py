@@ -67,6 +67,16 @@ def add_endpoint_options(
     parser.add_argument(f"--{role}-key-env", help=f"name of the variable that holds the {role}'s key")
 
 
+def add_captioner_options(parser: argparse.ArgumentParser, by: str, *, required: bool = True) -> None:
+    """Options for who captions: --by, and what follows from it. by: the help of --by."""
+    parser.add_argument("--by", required=required, help=by)
+    parser.add_argument(
+        "--step", type=step_argument, help="which of a run's checkpoints, or best (default: the last)"
+    )
+    parser.add_argument("--served-model", help="of a captioner's endpoint, if it serves several")
+    parser.add_argument("--api-key-env", help="name of the variable that holds that endpoint's key")
+
+
 def endpoint_settings(args: argparse.Namespace, role: str) -> list[str]:
     """What the options of ``add_endpoint_options`` say, as settings of the section ``role``."""
     urls = getattr(args, role)
@@ -184,21 +194,20 @@ def report(error: BaseException, again: str | None, *, failed: int = 1) -> int:
     elif isinstance(error, OSError):
         text, resumable = system_message(error) or str(error), True
     elif isinstance(error, ModuleNotFoundError) and not (error.name or _OURS).startswith(_OURS):
-        text, resumable = _without_module(error.name), False
+        # Most often a clone's script was started with the system's Python.
+        text, resumable = (
+            (
+                f"{sys.executable} lacks the module {error.name}: use the environment that `bash launch/quickstart.sh` "
+                f"makes, such as .venv/bin/python {sys.argv[0]} ..., or install the package into this one"
+            ),
+            False,
+        )
     else:
         raise error
     print(f"error: {text}", file=sys.stderr, flush=True)
     if resumable and again is not None:
         print(f"go on with: {again}", file=sys.stderr, flush=True)
     return failed
-
-
-def _without_module(name: str | None) -> str:
-    """Most often a clone's script was started with the system's Python."""
-    return (
-        f"{sys.executable} lacks the module {name}: use the environment that `bash launch/quickstart.sh` makes, "
-        f"such as .venv/bin/python {sys.argv[0]} ..., or install the package into this one"
-    )
 
 
 def _again(args: argparse.Namespace | None = None) -> str:

@@ -53,7 +53,6 @@ class RunContext:
 
     @cached_property
     def own_placement(self) -> Placement:
-        """See the class."""
         return self.placement.local()
 
     @cached_property
@@ -121,11 +120,9 @@ class RunContext:
         return JaxEngine(self.sampler, self.own_policy.frozen, self.config.seed)
 
     def own_file(self, name: str) -> Path:
-        """``own_file`` of this process."""
         return own_file(self.folder, name, self.processes)
 
     def report_bad_sample(self, bad: BadSample) -> None:
-        """Says which sample is left out, and why."""
         self.say(str(bad))
 
 

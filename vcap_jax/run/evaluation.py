@@ -58,11 +58,9 @@ class EvaluationLog(Protocol):
 
     def message(self, text: str) -> None:
         """Something the user should know."""
-        ...
 
     def evaluated(self, step: int, columns: Mapping[str, float]) -> None:
         """Columns for the row of ``step``, the last one."""
-        ...
 
 
 class Evaluations:
@@ -146,13 +144,13 @@ class Evaluations:
 
         Raises what the evaluator raises.
         """
-
-        def evaluate() -> JsonDict:
-            return self._written(self._named[name], when, None, PoolCaptioner(pool, each=each)).row()
-
         results = self._known(name, when)
         if results is None:
-            row = self._ctx.processes.on_process_0(f"evaluation {name} of {when}", evaluate)
+            captioner = PoolCaptioner(pool, each=each)
+            row = self._ctx.processes.on_process_0(
+                f"evaluation {name} of {when}",
+                lambda: self._written(self._named[name], when, None, captioner).row(),
+            )
             results = as_record(Results, row, f"evaluation {name} of {when}")
             self._ctx.say(_told(results))
         self._on_results(results)

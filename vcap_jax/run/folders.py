@@ -1,4 +1,5 @@
-"""Run folders as commands open them: a run's own, and those of a recipe that is made of several runs."""
+"""Run folders as commands open them: a run's own, and those of a recipe that is made of several runs; and what is done
+next with one."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from pathlib import Path
 from vcap_jax.parallel.processes import ALONE, Processes, device_summary
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.run.checkpoint_source import check_start, starting_source
+from vcap_jax.run.command_line import other_command
 from vcap_jax.run.config import RunConfig
 from vcap_jax.run.inputs import Work, check_inputs
 from vcap_jax.run.judge_record import note_judge, noted_judge
@@ -249,3 +251,17 @@ def _share_world(config: RunConfig, whole: RunFolder, stage: RunFolder) -> None:
     if config.data.manifest is None and not stage.data.exists():
         whole.data.mkdir(parents=True, exist_ok=True)
         stage.data.symlink_to(os.path.relpath(whole.data, stage.root), target_is_directory=True)
+
+
+def next_steps(folder: RunFolder) -> str:
+    """For who has trained, a line for each: what to look at, how to caption with the run, how to export it."""
+    root = str(folder.root)
+    pages = (folder.before_after_page("judged"), folder.samples_page, folder.plots)
+    page = next((page for page in pages if page.exists()), folder.summary)
+    return "\n".join(
+        [
+            f"look at:  {page}",
+            f"caption:  {other_command('caption', '--by', root)} PICTURE",
+            f"export:   {other_command('convert', 'to-hf', root, 'exported')}",
+        ]
+    )

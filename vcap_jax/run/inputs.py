@@ -37,7 +37,7 @@ from vcap_jax.run.judge import reward_family
 from vcap_jax.run.model_loading import PARAMS_FOLDER
 from vcap_jax.run.setup import heldout_samples, manifest_samples
 from vcap_jax.sft.targets import caption_pool
-from vcap_jax.system.errors import ProblemsError, VCapError
+from vcap_jax.system.errors import ProblemsError, VCapError, problems_of
 
 Work = Literal["training", "supervised", "distillation", "captions", "scores"]
 """What the inputs are for: launch/train.py and self_improve.py, sft.py, distill.py, references.py, score.py."""
@@ -104,12 +104,7 @@ def check_inputs(config: RunConfig, work: Work = "training", *, policy: bool = T
         elif work == "supervised":
             config.sft.total_steps(checks.captions(samples, count))
     if len(problems) > 1:
-        listed = [
-            line
-            for error in problems
-            for line in (error.problems if isinstance(error, ProblemsError) else (str(error),))
-        ]
-        raise InputError(*listed)
+        raise InputError(*(line for error in problems for line in problems_of(error)))
     if problems:
         raise problems[0]
     return notes

@@ -1,10 +1,11 @@
-"""The reward of a run: its family, its judge and, in the embedded world, the questions of a family that needs some."""
+"""The reward of a run: its family, its judge and, in the embedded world, the questions of a family that needs some; and
+its own held-out samples, with what their captions are compared with and who scores them."""
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from vcap_jax.data.examples import media_loader
 from vcap_jax.data.judge_media import EncodedMedia
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.references import ReferencePool
+from vcap_jax.evals.protocol import OwnData
 from vcap_jax.models.family import FrameSampling
 from vcap_jax.parallel.processes import ALONE, Processes
 from vcap_jax.report.run_folder import RunFolder
@@ -25,12 +27,25 @@ from vcap_jax.reward.second_judge import SECOND
 from vcap_jax.reward.session import RewardSession
 from vcap_jax.run.config import RunConfig
 from vcap_jax.run.context import RunContext, own_file
-from vcap_jax.run.judge_context import context_warning
 from vcap_jax.run.judge_record import remember_judge
 from vcap_jax.system.files import replace_file
+from vcap_jax.system.shutdown import requested
 from vcap_jax.world.judge_process import embedded_judge
 from vcap_jax.world.questions import scene_questions
 from vcap_jax.world.splits import EmbeddedData
+
+# To tell the longest question that a run may ask.
+_PIXELS_PER_TOKEN = 32 * 32
+"""Of a Qwen3-VL judge."""
+_FRAMES_PER_TOKEN = 2
+_MARK_TOKENS = 12
+"""The time of a pair of frames and the marks around it."""
+_INSTRUCTION_TOKENS = 1024
+_MULTIPLE = 1024
+_SHOWN_BOTH = ("witness_adjudicator", "claim_differences", "balanced")
+"""Families whose judge is given the caption, the reference and the picture."""
+
+OTHER_JUDGE = Role(who="the other judge of the evaluation", settings="evaluation.other_judge")
 
 
 def media_for_judge(config: RunConfig, frames: FrameSampling) -> Callable[[Sample], EncodedMedia]:
@@ -158,6 +173,56 @@ def _check_second_judge(second: SecondJudgeConfig, say: Callable[[str], None]) -
         say(f"{where} does not answer yet ({wrong}): the run begins without it; second_judge/failed counts")
 
 
+def context_warning(config: RunConfig, context: int | None) -> str | None:
+    """What to say of a judge whose context may be too short; None if nothing. context: tokens of a question and its
+    answer that the judge takes, None where it does not tell.
+
+    An estimate: no caption need be as long as it may, and pictures count only where the settings bound them.
+    """
+    if context is None:
+        return None
+    parts = _parts(config)
+    longest = sum(parts.values())
+    if longest <= context:
+        return None
+    enough = -(-(longest + _INSTRUCTION_TOKENS) // _MULTIPLE) * _MULTIPLE
+    listed = ", ".join(f"{tokens:,} {what}" for what, tokens in parts.items() if tokens)
+    return (
+        f"warning: the judge takes {context:,} tokens of a question and its answer (max_model_len), and the longest of "
+        f"this run may want {longest:,}: {listed}. Captions beyond get no score and are masked. Start it with "
+        f"--max-model-len {enough} (serve.py; of launch/h800_8x.sh --judge-max-model-len {enough}), or lower one of "
+        "them"
+    )
+
+
+def _parts(config: RunConfig) -> dict[str, int]:
+    """Tokens of the longest question and its answer, by what they are; at the least, of a family of the user's own."""
+    reward, caption = config.reward, config.rollout.max_completion_length
+    uses = reward.family in _SHOWN_BOTH and load_family(reward).uses_reference(reward)
+    sees = reward.family in (*_SHOWN_BOTH, "judge") and reward.use_image
+    return {
+        "of a caption (rollout.max_completion_length)": caption,
+        "of a reference": (config.references.max_completion_length or caption) if uses else 0,
+        "of what it sees": _visual_tokens(config) if sees else 0,
+        "of an answer (judge.max_tokens)": config.judge.max_tokens,
+    }
+
+
+def _visual_tokens(config: RunConfig) -> int:
+    """Of the largest picture or video; 0 where the settings do not say."""
+    data = config.data
+    # The judge gets pictures as they are, and makes them as small as its own budget.
+    most = data.judge_media.max_edge**2 // _PIXELS_PER_TOKEN or None
+    if config.modality == "image":
+        bounds = [b for b in (most, data.max_pixels and data.max_pixels // _PIXELS_PER_TOKEN) if b]
+        return min(bounds, default=0)
+    if data.max_frames is None or data.max_frame_tokens is None:
+        return 0
+    together = 1 if config.judge.video_input == "frames" else _FRAMES_PER_TOKEN
+    of_each = min(data.max_frame_tokens, most or data.max_frame_tokens)
+    return -(-data.max_frames // together) * (of_each + _MARK_TOKENS)
+
+
 @contextmanager
 def reward_session(
     ctx: RunContext,
@@ -188,3 +253,47 @@ def reward_session(
     ) as session:
         session.wait_until_ready()  # again: the work since it was first asked may have taken hours
         yield session
+
+
+@contextmanager
+def own_data(
+    ctx: RunContext,
+    heldout: Sequence[Sample],
+    references: ReferencePool | None,
+    *,
+    session: RewardSession,
+    reward: RewardConfig,
+    pool: ReferencePool | None,
+) -> Iterator[OwnData | None]:
+    """The held-out samples with the run's reward and, where one is configured, another judge; None without samples.
+
+    references: of the held-out samples. pool: what is trained on, for rewards that look at all of it. All processes
+    must enter the context together; the other judge is asked by the first.
+    Raises JudgeUnavailable where the other judge does not answer, PeerFailed where another process cannot reach it.
+    """
+    if not heldout:
+        yield None
+        return
+    config = ctx.config
+    with ExitStack() as stack:
+
+        def other() -> RewardSession | None:
+            judge = config.evaluation.other_judge
+            if judge is None or not ctx.processes.first:
+                return None
+            return stack.enter_context(
+                reward_session(
+                    ctx, reward, pool, judge, role=OTHER_JUDGE, store="judgements-of-the-other.sqlite"
+                )
+            )
+
+        yield OwnData(
+            samples=tuple(heldout),
+            references=references,
+            session=session,
+            media=media_for_judge(config, ctx.policy.processor.video),
+            seed=config.seed,
+            other=ctx.processes.together("other judge", other),
+            stop=requested,
+            threads=config.data.reading_threads,
+        )

@@ -58,7 +58,6 @@ class RunLog:
         trackers.begin(done)
 
     def message(self, text: str) -> None:
-        """A line of its own above the progress line."""
         self._progress.message(text)
 
     def step(self, report: StepReport) -> None:

@@ -22,6 +22,7 @@ from vcap_jax.report.samples import (
     SampleFrame,
     SampleRows,
     SamplesWriter,
+    evenly,
 )
 from vcap_jax.report.samples_page import write_samples_page
 from vcap_jax.report.world_facts import fact_list
@@ -159,10 +160,7 @@ def _candidate(
 
 def frames_of(media: EncodedMedia) -> tuple[SampleFrame, ...]:
     """The pictures the judge saw, shrunk for the page; of a long video an evenly spaced choice."""
-    pictures = media.pictures
-    if len(pictures) > _MOST_FRAMES:
-        step = (len(pictures) - 1) / (_MOST_FRAMES - 1)
-        pictures = tuple(pictures[round(i * step)] for i in range(_MOST_FRAMES))
+    pictures = evenly(media.pictures, _MOST_FRAMES)
     frames = []
     longest = _LONGEST if len(pictures) == 1 else _LONGEST_OF_SEVERAL
     for encoded in pictures:

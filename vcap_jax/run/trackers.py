@@ -21,12 +21,14 @@ from vcap_jax.report.metrics import read_metrics
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.report.samples import Sample
 from vcap_jax.report.trackers.config import TrackerName, TrackersConfig, check_trackers
-from vcap_jax.report.trackers.names import evaluation_values, tracked
-from vcap_jax.report.trackers.pictures import described, strip
-from vcap_jax.report.trackers.protocol import TrackedRun, Tracker
-from vcap_jax.report.trackers.tensorboard import TensorBoardTracker
-from vcap_jax.report.trackers.trackio import TrackioTracker
-from vcap_jax.report.trackers.weights_and_biases import WandbTracker
+from vcap_jax.report.trackers.contents import described, evaluation_values, strip, tracked
+from vcap_jax.report.trackers.dashboards import (
+    TensorBoardTracker,
+    TrackedRun,
+    Tracker,
+    TrackioTracker,
+    WandbTracker,
+)
 from vcap_jax.run.config import RunConfig
 from vcap_jax.system.files import write_json
 from vcap_jax.system.waiting import Waiting, told_beside
@@ -85,15 +87,11 @@ class Trackers:
 
     def step(self, step: int, row: Mapping[str, object], samples: Sequence[Sample] = ()) -> None:
         """A step has ended. row: of metrics.jsonl; samples: those that the run shows of it."""
-        for name in list(self._working):
-            self._guarded(name, partial(self._row, name, step, row, samples))
-        self._keep()
+        self._each(lambda name: self._row(name, step, row, samples))
 
     def evaluated(self, results: Results) -> None:
         """An evaluation was made, or found in the folder."""
-        for name in list(self._working):
-            self._guarded(name, partial(self._results, name, results))
-        self._keep()
+        self._each(lambda name: self._results(name, results))
 
     def close(self) -> None:
         """Ends all; waits for what they still send."""
@@ -158,6 +156,11 @@ class Trackers:
                 f"the tracker {name} has failed and is given nothing more: {type(error).__name__}: {error}. The run "
                 "goes on; what it lacks it gets with --resume"
             )
+
+    def _each(self, work: Callable[[TrackerName], None]) -> None:
+        for name in list(self._working):
+            self._guarded(name, partial(work, name))
+        self._keep()
 
     def _waited_for(self, name: TrackerName) -> AbstractContextManager[None]:
         """Has it told for whom the run waits, if it is for long."""

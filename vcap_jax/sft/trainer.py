@@ -34,9 +34,16 @@ from vcap_jax.sft.targets import Targets, pad_captions
 from vcap_jax.system.shutdown import finishing, requested
 from vcap_jax.training.checkpoint import Checkpointer
 from vcap_jax.training.compile_counter import CompileCounter
-from vcap_jax.training.finite import check_finite
 from vcap_jax.training.optimizer import TrainState
-from vcap_jax.training.saving import AfterKeeping, between_steps, no_work, save_before, save_step, stopped_in
+from vcap_jax.training.saving import (
+    AfterKeeping,
+    between_steps,
+    check_finite,
+    no_work,
+    save_before,
+    save_step,
+    stopped_in,
+)
 
 SHOWN = (
     Shown("nll", "nats/token", ".4f"),

@@ -34,7 +34,6 @@ def remove_after(folder: Path, pid: int) -> None:
 
 
 def runs(pid: int) -> bool:
-    """Whether there is such a process."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -27,6 +27,11 @@ class ProblemsError(VCapError, ValueError):
         super().__init__(several if len(problems) > 1 else problems[0])
 
 
+def problems_of(error: Exception) -> tuple[str, ...]:
+    """A sentence for each thing that is wrong."""
+    return error.problems if isinstance(error, ProblemsError) else (str(error),)
+
+
 _REMEDIES = {
     errno.ENOSPC: "free some space",
     errno.EDQUOT: "free some space",

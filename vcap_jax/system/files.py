@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import secrets
@@ -93,3 +94,18 @@ def tail(path: Path, lines: int) -> str:
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - lines * 1000))
         return "\n".join(file.read().decode(errors="replace").splitlines()[-lines:])
+
+
+def taken_for_a_pattern(folder: Path) -> str | None:
+    """What is wrong with a folder for checkpoints, in words; None if nothing is.
+
+    Orbax looks for what each process has written by a pattern that begins with the folder's own path. Where that has
+    characters of patterns nothing is found and nothing joined. The checkpoint is told to be complete and cannot be
+    read (``orbax.checkpoint`` 0.11, ``merge_ocdbt_per_process_files``).
+    """
+    path = str(folder.absolute())
+    if glob.escape(path) == path:
+        return None
+    return (
+        f"{path} has one of * ? [ in it, which Orbax takes for a pattern: its checkpoints could not be read"
+    )

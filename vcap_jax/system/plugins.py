@@ -100,9 +100,8 @@ def _place(error: BaseException, module: str) -> str | None:
     package = _folder_of(module.partition(".")[0])
     for frame in reversed(frames):
         file = Path(frame.filename).resolve()
-        if package is not None and file.is_relative_to(package):
-            return f"{frame.filename}:{frame.lineno}, in {frame.name}"
-        if not any(file.is_relative_to(folder) for folder in (_PACKAGE, *_OTHERS)):
+        own = package is not None and file.is_relative_to(package)
+        if own or not any(file.is_relative_to(folder) for folder in (_PACKAGE, *_OTHERS)):
             return f"{frame.filename}:{frame.lineno}, in {frame.name}"
     return None
 

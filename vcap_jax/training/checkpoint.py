@@ -9,24 +9,22 @@ another dtype.
 
 from __future__ import annotations
 
-import functools
 import logging
-import operator
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import TypeAlias, TypeVar
 
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
+from flax.traverse_util import flatten_dict, unflatten_dict
 from orbax.checkpoint import checkpoint_managers as policies
 
 from vcap_jax.parallel.arrays import AnyArray
 from vcap_jax.system.errors import VCapError, system_message
-from vcap_jax.system.folder_names import taken_for_a_pattern
+from vcap_jax.system.files import taken_for_a_pattern
 from vcap_jax.system.json_values import JsonObject, JsonValue
 
 _SLOW_STORAGE_S = 6 * 3600
@@ -79,15 +77,9 @@ class _Stays(policies.PreservationPolicy):
         *,
         context: policies.PreservationContext,
     ) -> Sequence[bool]:
-        """See the protocol."""
         del context
         staying = set(self.steps())
         return [checkpoint.step in staying for checkpoint in checkpoints]
-
-
-def alone(what: str) -> None:
-    """There is nobody to meet."""
-    del what
 
 
 class Checkpointer:
@@ -96,7 +88,8 @@ class Checkpointer:
     folder: made if absent, unless read_only. keep: how many of the latest stay. stays: gives, whenever one is written,
     the steps that stay whatever their age; the same in all processes. read_only: never changes the folder; for looking
     into a run that another process may be writing. meet: returns when all processes of the run are at what it is given
-    (``Processes.barrier``); they open the folder and save together. Use as a context manager, or call ``close``.
+    (``Processes.barrier``; by default there is one); they open the folder and save together. Use as a context manager,
+    or call ``close``.
     """
 
     def __init__(
@@ -106,10 +99,8 @@ class Checkpointer:
         keep: int = 3,
         stays: Callable[[], Collection[int]] = tuple,
         read_only: bool = False,
-        meet: Callable[[str], None] = alone,
+        meet: Callable[[str], None] = lambda what: None,
     ) -> None:
-        if keep < 1:
-            raise ValueError(f"keep is {keep}; at least the latest checkpoint must be kept")
         self.folder = Path(folder).absolute()
         if not read_only and (wrong := taken_for_a_pattern(self.folder)) is not None:
             raise CheckpointError(f"{wrong}; choose another name")
@@ -141,9 +132,7 @@ class Checkpointer:
     def __enter__(self) -> Checkpointer:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.close()
 
     def steps(self) -> list[int]:
@@ -172,7 +161,7 @@ class Checkpointer:
         Raises DiskError if the disk refuses, CheckpointError if the step is already there (replacing it would
         leave a moment without it), TypeError if a leaf of ``state`` is not an array.
         """
-        tree = _nested({path: _own_copy(path, leaf) for path, leaf in _paths(state).items()})
+        tree = unflatten_dict({path: _own_copy(path, leaf) for path, leaf in _paths(state).items()})
         if step in self.steps():
             raise CheckpointError(
                 f"{self.folder} already has a checkpoint of step {step}: resume from it or use another folder"
@@ -233,15 +222,17 @@ class Checkpointer:
             args=ocp.args.Composite(
                 **{
                     _STATE: ocp.args.PyTreeRestore(
-                        item=_nested({path: _abstract(leaf) for path, leaf in wanted.items()}),
-                        restore_args=_nested({path: _restore_args(leaf) for path, leaf in wanted.items()}),
+                        item=unflatten_dict({path: _abstract(leaf) for path, leaf in wanted.items()}),
+                        restore_args=unflatten_dict(
+                            {path: _restore_args(leaf) for path, leaf in wanted.items()}
+                        ),
                         partial_restore=partial,
                     ),
                     _DATA: ocp.args.JsonRestore(),
                 }
             ),
         )
-        arrays = {path: functools.reduce(operator.getitem, path, restored[_STATE]) for path in wanted}
+        arrays = flatten_dict(restored[_STATE])
         leaves = [arrays[path] for path in wanted]
         return jax.tree.unflatten(jax.tree.structure(template), leaves), restored[_DATA]["value"]
 
@@ -308,18 +299,6 @@ def _paths(tree: object) -> dict[tuple[str, ...], Leaf]:
         tuple(str(getattr(key, "key", getattr(key, "name", getattr(key, "idx", key)))) for key in path): leaf
         for path, leaf in leaves
     }
-
-
-def _nested(flat: Mapping[tuple[str, ...], object]) -> dict[str, object]:
-    root: dict[str, object] = {}
-    for path, leaf in flat.items():
-        node = root
-        for key in path[:-1]:
-            inner = node.setdefault(key, {})
-            assert isinstance(inner, dict)
-            node = inner
-        node[path[-1]] = leaf
-    return root
 
 
 def _own_copy(path: tuple[str, ...], leaf: object) -> AnyArray:

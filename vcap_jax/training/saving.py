@@ -1,11 +1,14 @@
-"""When a run saves: every so many steps, at its end, before it stops, and before work between steps that asks."""
+"""When a run saves: every so many steps, at its end, before it stops, and before work between steps that asks; never
+parameters that have become no numbers."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TypeAlias
 
 from vcap_jax.models.family import Params
+from vcap_jax.system.errors import VCapError
 from vcap_jax.system.json_values import JsonValue
 from vcap_jax.system.shutdown import Stopped, TrainingStopped
 from vcap_jax.training.checkpoint import Checkpointer, HostArrays
@@ -95,3 +98,22 @@ def between_steps(
 def no_work(done: int, params: Params) -> None:
     """Nothing is done between steps."""
     del done, params
+
+
+class NotFinite(VCapError, ArithmeticError):
+    """A gradient was no number, or infinite; the message names the checkpoint from before its update."""
+
+
+def check_finite(norm: float, checkpoints: Checkpointer, step: int) -> None:
+    """Raises NotFinite if the gradient of ``step`` (from 1) was not finite: the parameters are lost, and neither logged
+    nor saved in the place of those before. norm: of that gradient, the same in all processes."""
+    if math.isfinite(norm):
+        return
+    kept = checkpoints.latest_step()
+    there = "No checkpoint was written before"
+    if kept is not None:
+        there = f"The checkpoint of step {kept} in {checkpoints.folder} is from before it"
+    raise NotFinite(
+        f"step {step}: the norm of the gradient is {norm:g}, so what its update has left is not saved. {there}. Begin "
+        "a new run, from there or anew, with a lower optimizer.learning_rate or with model.dtype=float32"
+    )

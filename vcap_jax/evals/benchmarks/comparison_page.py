@@ -17,7 +17,7 @@ from vcap_jax.evals.benchmarks.comparison import (
 )
 from vcap_jax.report import pages
 from vcap_jax.report.intervals import Value
-from vcap_jax.report.text_tables import text_table
+from vcap_jax.report.pages import text_table
 
 ENOUGH = 10
 """Samples below which nothing is called better or worse: percentile bootstraps of few are too narrow. Of differences

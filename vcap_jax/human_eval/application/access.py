@@ -54,8 +54,6 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Person:
-    """Somebody with a token."""
-
     name: str
     role: Role
 
@@ -119,34 +117,27 @@ class Access:
 
     @web.middleware
     async def middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Refuses who may not, and puts ``HEADERS`` on every answer."""
-        refusal = self._refused(request)
-        if refusal is not None:
-            return _secured(refusal)
-        try:
-            return _secured(await handler(request))
-        except web.HTTPException as error:
-            _secured(error)
-            raise
+        refused = self._refused(request)
+        return await handler(request) if refused is None else web.Response(status=refused[0], text=refused[1])
 
-    def _refused(self, request: web.Request) -> web.Response | None:
+    def _refused(self, request: web.Request) -> tuple[int, str] | None:
+        """Status and reason; None for a request that may be answered."""
         if _split(f"//{request.headers.get('Host', '')}").hostname not in self._hosts:
-            return _plain(421, "this server does not answer to that name; see --name")
+            return 421, "this server does not answer to that name; see --name"
         cookies = request.cookies
         person = self.person(cookies.get(self.cookie, cookies.get(FORMER_COOKIE, "")))
         if person is not None:
             request[PERSON] = person
-        open_path = request.path.startswith(("/enter/", "/static/"))
-        if request.method not in ("GET", "HEAD"):
-            origin = request.headers.get("Origin")
-            if origin is not None and _split(origin).netloc != request.headers.get("Host"):
-                return _plain(403, "requests of another site are refused")
-        if open_path:
+        changes = request.method not in ("GET", "HEAD")
+        origin = request.headers.get("Origin")
+        if changes and origin is not None and _split(origin).netloc != request.headers.get("Host"):
+            return 403, "requests of another site are refused"
+        if request.path.startswith(("/enter/", "/static/")):
             return None
         if person is None:
-            return _plain(401, "This page needs your own link: open the link that you were given.")
-        if request.method not in ("GET", "HEAD") and request.headers.get(WHO) != person.name:
-            return _plain(403, f"this browser now belongs to {person.name}: open your own link again")
+            return 401, "This page needs your own link: open the link that you were given."
+        if changes and request.headers.get(WHO) != person.name:
+            return 403, f"this browser now belongs to {person.name}: open your own link again"
         return None
 
 
@@ -164,13 +155,10 @@ def _role(name: str, settings: Settings) -> Role:
     return Role.ADJUDICATOR if name == settings.adjudicator else Role.ANNOTATOR
 
 
-def _plain(status: int, text: str) -> web.Response:
-    return web.Response(status=status, text=text)
-
-
-def _secured(response: web.StreamResponse) -> web.StreamResponse:
+async def secure(request: web.Request, response: web.StreamResponse) -> None:
+    """Puts ``HEADERS`` on an answer, refusals and errors included (for ``Application.on_response_prepare``)."""
+    del request
     response.headers.update(HEADERS)
-    return response
 
 
 def only(*roles: Role) -> Callable[[Handler], Handler]:

@@ -15,26 +15,25 @@ from vcap_jax.human_eval.application.parts import (
     Parts,
     answer,
     body,
-    optional_text,
+    held_json,
+    item_json,
     own_item,
     parts,
     text_of,
     told,
-    version_of,
+    verdict_json,
+    verdict_sent,
 )
-from vcap_jax.human_eval.application.views import held_json, item_json, verdict_json
-from vcap_jax.human_eval.errors import RuleBroken
 from vcap_jax.human_eval.progress import progress_of
-from vcap_jax.human_eval.protocol import NOTE_CHARACTERS, Ranking, verdict_of
+from vcap_jax.human_eval.protocol import Ranking
 from vcap_jax.human_eval.records import Item
 from vcap_jax.human_eval.study import IMAGES, VIDEOS
-from vcap_jax.system.json_values import JsonDict, as_list, as_object
+from vcap_jax.system.json_values import JsonDict, as_list, as_object, as_whole
 
 annotators = only(Role.ANNOTATOR)
 
 
 def add_routes(app: web.Application) -> None:
-    """Adds what this module answers."""
     app.add_routes(
         [
             web.get("/annotate", annotators(page)),
@@ -103,51 +102,40 @@ async def _change_asked(request: web.Request) -> tuple[Parts, str, Item, JsonDic
     return parts(request), request[PERSON].name, await own_item(request), await body(request)
 
 
+def _named(sent: JsonDict) -> tuple[int, str]:
+    """Of a change: the version that was seen, and the name of the request."""
+    return as_whole(sent.get("version"), "version"), text_of(sent, "request", 64)
+
+
 async def put_answer(request: web.Request) -> web.Response:
     """Stores a verdict; answered when it is on disk."""
     found, name, one, sent = await _change_asked(request)
 
     def work() -> JsonDict:
-        prop = found.view(name).proposition(one, text_of(sent, "prop"))
-        note = text_of(sent, "note", NOTE_CHARACTERS)
-        verdict = verdict_of(optional_text(sent, "step1"), optional_text(sent, "step2"), note)
-        held = found.store.answer(
-            name,
-            one.id,
-            prop.prop_id,
-            verdict,
-            version=version_of(sent),
-            request=text_of(sent, "request", 64),
-        )
-        return held_json(held)
+        prop = found.view(name).proposition(one, text_of(sent, "prop")).prop_id
+        verdict, (version, request) = verdict_sent(sent), _named(sent)
+        return held_json(found.store.answer(name, one.id, prop, verdict, version=version, request=request))
 
     return answer(await told(work))
 
 
 async def undo(request: web.Request) -> web.Response:
-    """Takes the last change of the item back."""
     found, name, one, sent = await _change_asked(request)
 
     def work() -> JsonDict:
-        prop = found.view(name).proposition(one, text_of(sent, "prop"))
-        held = found.store.undo(
-            name, one.id, prop.prop_id, version=version_of(sent), request=text_of(sent, "request", 64)
-        )
-        return held_json(held)
+        prop = found.view(name).proposition(one, text_of(sent, "prop")).prop_id
+        version, request = _named(sent)
+        return held_json(found.store.undo(name, one.id, prop, version=version, request=request))
 
     return answer(await told(work))
 
 
 async def finish(request: web.Request) -> web.Response:
-    """Stores the three rankings, and ends the item."""
     found, name, one, sent = await _change_asked(request)
 
     def work() -> None:
-        try:
-            given = as_object(sent.get("rankings"), "rankings")
-            letters = {key: [str(letter) for letter in as_list(row, key)] for key, row in given.items()}
-        except ValueError as error:
-            raise RuleBroken(str(error)) from error
+        given = as_object(sent.get("rankings"), "rankings")
+        letters = {key: [str(letter) for letter in as_list(row, key)] for key, row in given.items()}
         orders = found.view(name).rankings(one, letters)
         found.store.finish(name, one.id, orders, request=text_of(sent, "request", 64))
 
@@ -161,23 +149,23 @@ async def own_work(request: web.Request) -> web.Response:
     view = found.view(name)
     assigned = await told(lambda: found.store.assigned(name))
 
-    def states() -> list[ItemState]:
-        return [found.store.state(name, one.item) for one in assigned if one.decided or one.finished]
+    def answers(item: Item) -> list[JsonDict]:
+        verdicts = found.store.state(name, item.id).verdicts
+        by_model = {model: letter for letter, model in view.letters(item).items()}
+        return [
+            {"letter": by_model[one.model], "kind": str(one.kind), "text": one.text}
+            | verdict_json(verdicts[one.prop_id].verdict)
+            for one in view.propositions(item)
+            if one.prop_id in verdicts
+        ]
 
-    begun = iter(await told(states))
-    rows = []
-    for place, one in enumerate(assigned, 1):
-        answers = []
-        if one.decided or one.finished:
-            state = next(begun)
-            item_of = found.study.items[one.item]
-            by_model = {model: letter for letter, model in view.letters(item_of).items()}
-            for prop in view.propositions(item_of):
-                held = state.verdicts.get(prop.prop_id)
-                if held is not None:
-                    said = {"letter": by_model[prop.model], "kind": str(prop.kind), "text": prop.text}
-                    answers.append(said | verdict_json(held.verdict))
-        rows.append({"place": place, "key": view.alias(one.item), "one": one, "answers": answers})
+    def all_answers() -> list[list[JsonDict]]:
+        return [answers(found.study.items[one.item]) if one.decided else [] for one in assigned]
+
+    rows = [
+        {"place": place, "key": view.alias(one.item), "one": one, "answers": said}
+        for place, (one, said) in enumerate(zip(assigned, await told(all_answers), strict=True), 1)
+    ]
     return found.page("own.html", person=request[PERSON], rows=rows)
 
 

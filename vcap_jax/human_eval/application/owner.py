@@ -6,7 +6,6 @@ Disputes are shown without names, also to the third person who decides them.
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 
 from aiohttp import web
@@ -17,21 +16,18 @@ from vcap_jax.human_eval.application.parts import (
     Parts,
     answer,
     body,
-    optional_text,
+    held_json,
     parts,
     text_of,
     told,
-    version_of,
+    verdict_sent,
 )
-from vcap_jax.human_eval.application.views import held_json
-from vcap_jax.human_eval.assignment import alias
 from vcap_jax.human_eval.errors import RuleBroken
 from vcap_jax.human_eval.exchange import export_records, records_of
 from vcap_jax.human_eval.progress import Agreement, Dispute, Progress, agreement_so_far, disputes, progress_of
-from vcap_jax.human_eval.protocol import NOTE_CHARACTERS, Ranking, Step1, Step2, Verdict, verdict_of
-from vcap_jax.human_eval.records import Proposition
+from vcap_jax.human_eval.protocol import NOTE_CHARACTERS, Ranking, Step1, Step2
 from vcap_jax.report.progress import duration
-from vcap_jax.system.json_values import JsonDict
+from vcap_jax.system.json_values import JsonDict, as_whole
 
 DISPUTES_A_PAGE = 50
 _MOST_DIGITS = 9
@@ -47,26 +43,7 @@ owner = only(Role.OWNER)
 deciders = only(Role.OWNER, Role.ADJUDICATOR)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Disputed:
-    """A dispute as it is shown. key: of the proposition, whose own id may name the models. before, span, after: the
-    caption around what the proposition rests on. answers: in an order that says nothing. decided: by the third person,
-    perhaps nothing yet."""
-
-    place: int
-    key: str
-    proposition: Proposition
-    media: str
-    video: bool
-    before: str
-    span: str
-    after: str
-    answers: tuple[Verdict, ...]
-    decided: Held
-
-
 def add_routes(app: web.Application) -> None:
-    """Adds what this module answers."""
     app.add_routes(
         [
             web.get("/study", owner(overview)),
@@ -124,7 +101,7 @@ async def disputed(request: web.Request) -> web.Response:
     everything, decided = await told(read)
     chosen = everything if show_all else [one for one in everything if one.prop not in decided]
     shown = [
-        _shown(request, place, one, decided.get(one.prop, ("", Held()))[1])
+        _shown(found, place, one, decided.get(one.prop, ("", Held()))[1])
         for place, one in enumerate(chosen[first : first + DISPUTES_A_PAGE], first + 1)
     ]
     return found.page(
@@ -145,7 +122,6 @@ async def disputed(request: web.Request) -> web.Response:
 
 
 async def adjudicate(request: web.Request) -> web.Response:
-    """Stores what the third person decides."""
     found, person, sent = parts(request), request[PERSON], await body(request)
     if not _may_decide(request):
         raise web.HTTPForbidden(text="the study names somebody else for this")
@@ -155,9 +131,8 @@ async def adjudicate(request: web.Request) -> web.Response:
         prop = next((one.prop for one in _disputes(found) if view.alias(one.prop) == key), None)
         if prop is None:
             raise RuleBroken("this proposition is not disputed")
-        note = text_of(sent, "note", NOTE_CHARACTERS)
-        verdict = verdict_of(optional_text(sent, "step1"), optional_text(sent, "step2"), note)
-        return held_json(found.store.adjudicate(person.name, prop, verdict, version=version_of(sent)))
+        version = as_whole(sent.get("version"), "version")
+        return held_json(found.store.adjudicate(person.name, prop, verdict_sent(sent), version=version))
 
     return answer(await told(work))
 
@@ -191,24 +166,24 @@ def _disputes(found: Parts) -> list[Dispute]:
     return sorted(everything, key=lambda one: (alias_of(one.item), alias_of(one.prop)))
 
 
-def _shown(request: web.Request, place: int, one: Dispute, decided: Held) -> Disputed:
-    found = parts(request)
-    seed = found.study.settings.seed
-    item = found.study.items[one.item]
+def _shown(found: Parts, place: int, one: Dispute, decided: Held) -> dict[str, object]:
+    """A dispute for the page. key: of the proposition, whose own id may name the models. before, span, after: the
+    caption around what the proposition rests on. decided: by the third person, perhaps nothing yet."""
+    item, view = found.study.items[one.item], found.view(OWNER)
     proposition = next(row for row in found.study.propositions[one.item] if row.prop_id == one.prop)
     caption, span = item.caption(proposition.model), proposition.span
     start, end = (0, 0) if span is None else (span.start, span.end)
     # Neither the order of names nor that of answering: nobody should know whose answer is whose.
-    names = sorted(one.answers, key=lambda name: alias(seed, name, one.prop))
-    return Disputed(
-        place=place,
-        key=found.view(OWNER).alias(one.prop),
-        proposition=proposition,
-        media=f"/media/{found.view(OWNER).alias(one.item)}",
-        video=item.video is not None,
-        before=caption[:start],
-        span=caption[start:end],
-        after=caption[end:],
-        answers=tuple(one.answers[name].verdict for name in names),
-        decided=decided,
-    )
+    names = sorted(one.answers, key=lambda name: found.view(name).alias(one.prop))
+    return {
+        "place": place,
+        "key": view.alias(one.prop),
+        "proposition": proposition,
+        "media": f"/media/{view.alias(one.item)}",
+        "video": item.video is not None,
+        "before": caption[:start],
+        "span": caption[start:end],
+        "after": caption[end:],
+        "answers": [one.answers[name].verdict for name in names],
+        "decided": decided,
+    }

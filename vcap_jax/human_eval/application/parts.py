@@ -1,19 +1,22 @@
-"""What all handlers share: the study, its answers, templates; work on the store beside the event loop; bodies."""
+"""What all handlers share: the study, its answers, templates; work on the store beside the event loop; what is sent and
+what is told, as JSON."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 import jinja2
 from aiohttp import web
 
-from vcap_jax.human_eval.annotator_view import AnnotatorView
+from vcap_jax.human_eval.answers import Held, ItemState
 from vcap_jax.human_eval.application.access import PERSON
+from vcap_jax.human_eval.assignment import AnnotatorView
 from vcap_jax.human_eval.errors import Conflict, RuleBroken
+from vcap_jax.human_eval.protocol import Ranking, Verdict, verdict_of
 from vcap_jax.human_eval.records import Item
 from vcap_jax.human_eval.store import AnswerStore
 from vcap_jax.human_eval.study import Study
@@ -44,10 +47,7 @@ class Parts:
     assigned: set[tuple[str, str]] = field(default_factory=set)
 
     def view(self, annotator: str) -> AnnotatorView:
-        """The study as somebody sees it."""
-        if annotator not in self.views:
-            self.views[annotator] = AnnotatorView(self.study, annotator)
-        return self.views[annotator]
+        return self.views.setdefault(annotator, AnnotatorView(self.study, annotator))
 
     def page(self, template: str, **values: object) -> web.Response:
         """A page; whatever is put in is escaped."""
@@ -65,9 +65,8 @@ def parts(request: web.Request) -> Parts:
     return request.app[PARTS]
 
 
-def answer(value: Mapping[str, object], status: int = 200) -> web.Response:
-    """JSON to a script."""
-    return web.json_response(value, status=status, headers={"Cache-Control": "no-store"})
+def answer(value: Mapping[str, object]) -> web.Response:
+    return web.json_response(value, headers={"Cache-Control": "no-store"})
 
 
 async def body(request: web.Request) -> JsonDict:
@@ -79,11 +78,8 @@ async def body(request: web.Request) -> JsonDict:
 
 
 def text_of(sent: JsonDict, key: str, most: int = 200) -> str:
-    """A text of a request. Raises RuleBroken if it is none, or longer than ``most``."""
-    try:
-        text = as_text(sent.get(key), key)
-    except JsonError as error:
-        raise RuleBroken(str(error)) from error
+    """A text of a request that is no note. Raises JsonError if it is none, RuleBroken for one that cannot be kept."""
+    text = as_text(sent.get(key), key)
     if len(text) > most:
         raise RuleBroken(f"{key} has at most {most} characters, not {len(text)}")
     try:
@@ -93,17 +89,10 @@ def text_of(sent: JsonDict, key: str, most: int = 200) -> str:
     return text
 
 
-def optional_text(sent: JsonDict, key: str) -> str | None:
-    """A text of a request, or None for null."""
-    return None if sent.get(key) is None else text_of(sent, key)
-
-
-def version_of(sent: JsonDict) -> int:
-    """The version that was seen. Raises RuleBroken."""
-    version = sent.get("version")
-    if not isinstance(version, int) or isinstance(version, bool):
-        raise RuleBroken("version: a whole number is wanted")
-    return version
+def verdict_sent(sent: JsonDict) -> Verdict:
+    """The verdict of a request. Raises JsonError, RuleBroken."""
+    step1, step2 = (None if sent.get(step) is None else text_of(sent, step) for step in ("step1", "step2"))
+    return verdict_of(step1, step2, as_text(sent.get("note"), "note"))
 
 
 async def told(work: Callable[[], T]) -> T:
@@ -111,14 +100,9 @@ async def told(work: Callable[[], T]) -> T:
     422 and 409, with the message."""
     try:
         return await asyncio.to_thread(work)
-    except RuleBroken as error:
-        raise _refusal(web.HTTPUnprocessableEntity, error) from error
-    except Conflict as error:
-        raise _refusal(web.HTTPConflict, error) from error
-
-
-def _refusal(kind: type[web.HTTPClientError], error: Exception) -> web.HTTPClientError:
-    return kind(text=json.dumps({"error": str(error)}), content_type="application/json")
+    except (RuleBroken, JsonError, Conflict) as error:
+        kind = web.HTTPConflict if isinstance(error, Conflict) else web.HTTPUnprocessableEntity
+        raise kind(text=json.dumps({"error": str(error)}), content_type="application/json") from error
 
 
 async def own_item(request: web.Request) -> Item:
@@ -133,3 +117,39 @@ async def own_item(request: web.Request) -> Item:
             raise web.HTTPNotFound(text="this item is not one of yours")
         found.assigned.add((name, item))
     return found.study.items[item]
+
+
+def item_json(
+    view: AnnotatorView, item: Item, state: ItemState, orders: Mapping[Ranking, Sequence[str]]
+) -> JsonDict:
+    """All that the browser is told of an item and of what was answered. orders: of models, once it is finished."""
+    letters = view.letters(item)
+    by_model = {model: letter for letter, model in letters.items()}
+    return {
+        "key": view.alias(item.id),
+        "media": {"kind": "image" if item.image is not None else "video", "url": f"/media/{view.alias(item.id)}"},
+        "captions": [{"letter": letter, "text": item.caption(model)} for letter, model in letters.items()],
+        "propositions": [
+            {
+                "key": view.alias(one.prop_id),
+                "letter": by_model[one.model],
+                "kind": str(one.kind),
+                "text": one.text,
+                "span": None if one.span is None else [one.span.start, one.span.end],
+            }
+            for one in view.propositions(item)
+        ],
+        "verdicts": {view.alias(prop): held_json(held) for prop, held in state.verdicts.items()},
+        "changes": [{"prop": view.alias(prop), **verdict_json(before)} for prop, before in state.changes],
+        "finished": state.finished,
+        "rankings": {str(name): [by_model[model] for model in order] for name, order in orders.items()},
+    }  # fmt: skip
+
+
+def verdict_json(verdict: Verdict) -> JsonDict:
+    return {"step1": verdict.step1, "step2": verdict.step2, "note": verdict.note}
+
+
+def held_json(held: Held) -> JsonDict:
+    """A verdict with its version."""
+    return {**verdict_json(held.verdict), "version": held.version}

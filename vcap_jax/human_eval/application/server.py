@@ -18,6 +18,7 @@ from vcap_jax.human_eval.application.access import (
     Access,
     Role,
     read_tokens,
+    secure,
     write_tokens,
 )
 from vcap_jax.human_eval.application.parts import MOST_BYTES, PARTS, Parts, parts
@@ -47,6 +48,7 @@ def make_app(
     identity = store.identity()
     access = Access(tokens, study.settings, hosts, identity=identity)
     app = web.Application(middlewares=[access.middleware], client_max_size=MOST_BYTES)
+    app.on_response_prepare.append(secure)
     app[PARTS] = Parts(study=study, store=store, identity=identity)
 
     async def enter(request: web.Request) -> web.Response:
@@ -123,20 +125,12 @@ def _listening(host: str, port: int) -> Iterator[list[socket.socket]]:
         taken = port
         try:
             found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-            for family, kind, protocol, _, address in dict.fromkeys(found):
-                one = opened.enter_context(socket.socket(family, kind, protocol))
-                one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                if family == socket.AF_INET6:
-                    one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-                one.bind((address[0], taken, *address[2:]))
-                one.listen()
+            for family, _, _, _, address in dict.fromkeys(found):
+                place = (address[0], taken, *address[2:])
+                one = opened.enter_context(socket.create_server(place, family=family))
                 taken = one.getsockname()[1]
                 sockets.append(one)
-        except (
-            OSError,
-            OverflowError,
-            UnicodeError,
-        ) as error:  # the last two: a port or a name that cannot be one
+        except (OSError, OverflowError, UnicodeError) as error:  # the last two: no port, no name can be so
             why = getattr(error, "strerror", None) or error
             raise StudyError(
                 f"{host}:{port} cannot be served on ({why}): give another --port or --host"

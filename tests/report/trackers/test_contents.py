@@ -6,7 +6,7 @@ import math
 
 from vcap_jax.report.evaluations import Results
 from vcap_jax.report.intervals import Value
-from vcap_jax.report.trackers.names import evaluation_values, tracked
+from vcap_jax.report.trackers.contents import evaluation_values, tracked
 
 
 def value(number: float) -> Value:

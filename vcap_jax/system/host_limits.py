@@ -1,4 +1,4 @@
-"""How much of the host's memory this process may take.
+"""How much of the host this process may take: of its memory, and of its processor's cores.
 
 A job's limit, of SLURM or a container, is that of a control group (cgroups(7)), and may be far less than the host has.
 The limits of all the groups that a group is in hold for it too. A container may show its own as the topmost.
@@ -6,6 +6,7 @@ The limits of all the groups that a group is in hold for it too. A container may
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
@@ -47,3 +48,10 @@ def _files(root: Path) -> Iterator[Path]:
         own = PurePosixPath(path.lstrip("/"))
         for group in dict.fromkeys((own, *own.parents)):
             yield top / group / name
+
+
+def usable_cores() -> int:
+    """Cores: fewer than the machine has where a cluster's job, or `taskset`, has been given some of them."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

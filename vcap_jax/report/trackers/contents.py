@@ -1,15 +1,22 @@
-"""Names of metrics in dashboards: ours, and beside them those that users of TRL and ms-swift have their panels for.
+"""What dashboards are given: numbers under our names and under those that users of TRL and ms-swift have their panels
+for, and samples, each as one picture and a text.
 
-Source of theirs: the metrics that TRL 1.16 (trl/trainer/grpo_trainer.py) and ms-swift 4.6 log alike.
+Source of their names: the metrics that TRL 1.16 (trl/trainer/grpo_trainer.py) and ms-swift 4.6 log alike.
 """
 
 from __future__ import annotations
 
+import base64
+import io
 import math
 import re
 from collections.abc import Mapping
 
+from PIL import Image
+
+from vcap_jax.report.changes import by_reward
 from vcap_jax.report.evaluations import Results
+from vcap_jax.report.samples import Sample, evenly
 
 THEIRS: Mapping[str, str] = {
     "reward/mean": "reward",
@@ -27,6 +34,8 @@ THEIRS: Mapping[str, str] = {
 
 FLAT, THEIR_FLAT = "groups/flat", "frac_reward_zero_std"
 """Groups whose captions all have the same reward: we count them, they give the share."""
+_HEIGHT, _MOST = 192, 8
+"""Of a strip of frames: pixels, and how many."""
 _COMPONENT = re.compile(r"reward/(?!mean$|std$)(.+)")
 
 
@@ -64,3 +73,31 @@ def evaluation_values(results: Results) -> dict[str, float]:
         values |= {f"eval_intervals/{area}/{name}/{end}": getattr(value, end) for end in ("low", "high")}
     values |= {f"eval_changes/{area}/{name}": value.value for name, value in results.changes.items()}
     return {name: value for name, value in values.items() if math.isfinite(value)}
+
+
+def strip(sample: Sample) -> Image.Image:
+    """The sample's picture, or up to eight frames of its clip or pictures side by side, RGB."""
+    pictures = []
+    for frame in evenly(sample.frames, _MOST):
+        with Image.open(io.BytesIO(base64.b64decode(frame.url.partition(",")[2]))) as opened:
+            pictures.append(opened.convert("RGB"))
+    if len(pictures) == 1:
+        return pictures[0]
+    pictures = [p.resize((max(1, round(p.width * _HEIGHT / p.height)), _HEIGHT)) for p in pictures]
+    whole = Image.new("RGB", (sum(p.width for p in pictures), _HEIGHT))
+    left = 0
+    for picture in pictures:
+        whole.paste(picture, (left, 0))
+        left += picture.width
+    return whole
+
+
+def described(sample: Sample) -> str:
+    """In Markdown: which sample, its best caption with reward and scores, the reference."""
+    best = by_reward(sample.candidates)[0]
+    reward = "not scored" if best.reward is None else f"reward {best.reward:.3f}"
+    scores = "".join(f", {name.replace('_', ' ')} {value:.3g}" for name, value in best.scores.items())
+    lines = [f"**{sample.id}**, step {sample.step}: {reward}{scores}", best.caption or "(empty)"]
+    if sample.reference:
+        lines.append(f"*Reference:* {sample.reference}")
+    return "\n\n".join(lines)

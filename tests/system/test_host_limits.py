@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from vcap_jax.system.memory_limit import memory_limit
+from vcap_jax.system.host_limits import memory_limit
 
 GIB = 2**30
 JOB = "system.slice/slurmstepd.scope/job_77"

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from vcap_jax.report.intervals import Value
-from vcap_jax.report.rewards_page import RewardedSample, write_rewards_page
 from vcap_jax.report.samples import SampleCandidate, picture
+from vcap_jax.report.samples_page import RewardedSample, most_telling, write_rewards_page
 
 METRICS = {"text_quality": Value(value=7.0, low=6.0, high=8.0, n=3, method="m")}
 
@@ -50,3 +50,12 @@ def test_a_page_without_captions_says_so(tmp_path: Path) -> None:
     path = tmp_path / "page.html"
     write_rewards_page([], path, title="t", metrics={}, of=0)
     assert "No captions." in path.read_text()
+
+
+def test_of_many_samples_the_largest_losses_and_gains_are_shown() -> None:
+    gains: dict[str, float | None] = {f"s{i}": float(i) for i in range(-50, 51)}
+    gains["masked"] = None
+    chosen = most_telling(gains, 10)
+    assert chosen == ["s-50", "s-49", "s-48", "s-47", "s-46", "s46", "s47", "s48", "s49", "s50"]
+    few = {"a": 0.5, "masked": None, "b": -0.5, "c": 0.0}
+    assert most_telling(few, 10) == ["b", "c", "a", "masked"]
