@@ -1,4 +1,4 @@
-"""The second look: who gets more seeds, how many, and that nothing else moves. Results are made up (``made_up``)."""
+"""Second and third looks: who gets more seeds, how many, and that nothing else moves. Results are made up."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from tests.studies.made_up import SMALL, make_up
 from vcap_jax.commands.reproduce import main
 from vcap_jax.studies.collect import by_row, collect
 from vcap_jax.studies.findings import arms_of, asked_claims, find
-from vcap_jax.studies.settle import settling
-from vcap_jax.studies.tasks import plan
+from vcap_jax.studies.report import write_report
+from vcap_jax.studies.results import read_results
+from vcap_jax.studies.settle import asking_anew, settling
+from vcap_jax.studies.tasks import Plan, plan
 from vcap_jax.studies.verdicts import MOST_SEEDS, Verdict
 
 QUALITY = {"e1": 0.9, "imitation": 0.5, "vqa": 0.86, "no_reference": 0.87}
@@ -69,6 +71,59 @@ def test_results_of_the_second_look_start_no_third(first):
     make_up(once, out, QUALITY | {"vqa": 0.2}, skip=set(made.tasks))
     again = settling(made, collect(once, out), 6, OVERRIDES)
     assert (again.settled, set(again.tasks)) == (once.settled, set(once.tasks))
+
+
+def test_what_is_open_still_is_asked_anew_of_seeds_that_no_look_has_used(first, findings):
+    made, _, done = first
+    name = "image: VQA does not see inventions"
+    needed = findings[name].tested[0].seeds_to_tell
+    anew = asking_anew(made, done, needed, OVERRIDES)
+    assert anew.settled[name] == needed
+    assert set(anew.of("vqa", "image")) == set(anew.of("e1", "image")) == set(range(3, 3 + needed))
+    assert anew.tasks["image/vqa/4"].after == ("image/e1/4",)
+    assert anew.configs["image/vqa/4"].max_steps == 7
+    # Seeds of a second look are used too, and what would need more is not asked.
+    more = settling(made, done, needed, OVERRIDES)
+    assert min(t.seed for t in asking_anew(more, done, needed, OVERRIDES).tasks.values()) == needed
+    nothing = asking_anew(made, done, needed - 1, OVERRIDES)
+    assert name not in nothing.settled
+    assert "image/vqa/3" not in nothing.tasks
+
+
+def test_a_third_look_is_told_by_its_own_seeds_and_moves_nothing_else(tmp_path, first, findings):
+    made, out, done = first
+    name = "image: VQA does not see inventions"
+    needed = findings[name].tested[0].seeds_to_tell
+    anew = asking_anew(made, done, needed, OVERRIDES)
+    make_up(anew, out, QUALITY | {"vqa": 0.2})
+    known = collect(anew, out)
+
+    def report(unused: Plan | None) -> dict:
+        write_report(made, tmp_path, command="", known={**done, **known}, unused=unused)
+        return json.loads((tmp_path / "report.json").read_text())
+
+    before, after = report(None), report(anew)
+    told = {claim["claim"]["name"]: claim for claim in after["claims"]}
+    assert len(told[name]["tested"][0]["difference"]["by_seed"]) == needed
+    assert told[name]["verdict"] == "holds"
+    same = [old == told[old["claim"]["name"]] for old in before["claims"]]
+    assert same.count(False) == len(anew.settled)
+    assert before["tables"] == after["tables"]
+    assert after["asked_anew"] == anew.settled
+    assert before["asked_anew"] == {}
+    assert after["made"]["planned"] == len(made.tasks) + len(anew.tasks)
+    kept, others = read_results([tmp_path / "results.jsonl"])
+    assert len(kept) == len(made.tasks) + len(anew.tasks)
+    assert not others
+    assert f"asked anew, {needed} seeds" in (tmp_path / "report.html").read_text()
+
+
+def test_a_third_look_waits_for_the_second(tmp_path, capsys):
+    studies = ["--full", "--only", "families", "--modality", "image", "--out", str(tmp_path), *OVERRIDES]
+    assert main([*studies, "--anew", "--list"]) == 2
+    assert "give --settle SEEDS too" in capsys.readouterr().err
+    assert main([*studies, "--settle", "6", "--anew", "--list"]) == 0
+    assert "--anew has to wait" in capsys.readouterr().err
 
 
 def test_the_command_tells_what_it_looks_at_again(tmp_path, first, capsys):

@@ -4,6 +4,7 @@
     python launch/reproduce.py --full --out /data/studies             # every table that has a counterpart
     python launch/reproduce.py --full --only ablations --modality video
     python launch/reproduce.py --full --seeds 5 --settle 11           # and more seeds where these cannot tell
+    python launch/reproduce.py --full --seeds 5 --settle 11 --anew    # and new ones where those cannot either
     python launch/reproduce.py --full --report-only                   # the report of what is there so far
 
 Every run is a folder as launch/train.py, self_improve.py and distill.py make it. Started again, the program goes on
@@ -50,6 +51,11 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
         metavar="SEEDS",
         help="then as many more for each claim of the paper that cannot be told as would tell it, if so many in all do",
     )
+    parser.add_argument(
+        "--anew",
+        action="store_true",
+        help="with --settle: then ask those that are open still anew, of seeds that no look has used",
+    )
     parser.add_argument("--workers", type=int, help="runs at a time (default: one for each core, at most 4)")
     parser.add_argument(
         "--results",
@@ -74,9 +80,14 @@ def _reproduce(args: argparse.Namespace) -> int:
     from vcap_jax.studies.report import write_report
     from vcap_jax.studies.results import known_keys, read_results
     from vcap_jax.studies.schedule import only_one, outstanding, work
-    from vcap_jax.studies.settle import settling
+    from vcap_jax.studies.settle import asking_anew, settling
     from vcap_jax.studies.tasks import plan
 
+    if args.anew and args.settle is None:
+        print(
+            "--anew is a third look: give --settle SEEDS too, the most that a claim may take", file=sys.stderr
+        )
+        return 2
     out = args.out.resolve()
     studies = plan(
         quick=not args.full,
@@ -124,10 +135,19 @@ def _reproduce(args: argparse.Namespace) -> int:
         complete = perform(studies)
     elif args.settle is not None:
         print("--settle has to wait: it starts from all runs of the first seeds", file=sys.stderr)
+    unused = None
+    if args.anew and complete:
+        unused = asking_anew(studies, collect(studies, out, known), args.settle, args.overrides)
+        for claim, seeds in unused.settled.items():
+            say(f"asked anew of {seeds} seeds that no look has used: {claim}")
+        complete = perform(unused)
+    elif args.anew:
+        print("--anew has to wait: it starts from all runs of the second look", file=sys.stderr)
     if args.list:
-        _list(studies, left(studies))
+        for wanted in filter(None, (studies, unused)):
+            _list(wanted, left(wanted))
         return 0
-    path = write_report(studies, out, command=command, known=known)
+    path = write_report(studies, out, command=command, known=known, unused=unused)
     print(f"{path} and {path.with_suffix('.json')}")
     return 0 if complete or args.report_only else 1
 

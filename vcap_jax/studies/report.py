@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -24,7 +24,7 @@ from vcap_jax.studies.estimates import MEASURES, Interval
 from vcap_jax.studies.findings import Finding, Tested, asked_claims, find, planned
 from vcap_jax.studies.results import EARLY_STEPS, LEVEL, WINDOW, Known, identity, write_results
 from vcap_jax.studies.tables import Section, study_sections, theory_section
-from vcap_jax.studies.tasks import CANDIDATES, Plan
+from vcap_jax.studies.tasks import CANDIDATES, Plan, Task
 from vcap_jax.studies.verdicts import MOST_SEEDS, Verdict
 from vcap_jax.world.scenes import Modality
 from vcap_jax.world.splits import prepare_embedded_data
@@ -62,22 +62,38 @@ class Made:
         return sum(self.seconds.values())
 
 
-def write_report(plan: Plan, out: Path, *, command: str, known: Known = MappingProxyType({})) -> Path:
+def write_report(
+    plan: Plan,
+    out: Path,
+    *,
+    command: str,
+    known: Known = MappingProxyType({}),
+    unused: Plan | None = None,
+) -> Path:
     """Writes OUT/report.html and OUT/report.json from the runs that are complete, and what is left of them to
     OUT/results.jsonl; the path of the page.
 
-    known: results of runs that were made elsewhere.
+    known: results of runs that were made elsewhere. unused: the third look's plan (``settle.asking_anew``); its claims
+    are told by its seeds alone, which are in no table.
     """
     done = collect(plan, out, known)
-    write_results(out / "results.jsonl", done)
     results = by_row(plan, done)
     asked = asked_claims(plan)
     findings = find([claim for claim in asked if planned(claim, plan)], results)
+    anew: Mapping[str, Finding] = {}
+    if unused is not None:
+        of_unused = collect(unused, out, known)
+        done = {**done, **of_unused}
+        again = [claim for claim in asked if claim.name in unused.settled]
+        anew = {finding.claim.name: finding for finding in find(again, by_row(unused, of_unused))}
+    findings = [anew.get(finding.claim.name, finding) for finding in findings]
+    write_results(out / "results.jsonl", done)
     left_out = [claim.name for claim in asked if not planned(claim, plan)]
     sections = study_sections(results, plan.studies)
     theory = [section for m in results if (section := theory_section(results, m)) is not None]
     cases = [case for m in results if (case := _case(plan, done, out, m)) is not None]
-    made = _made(plan, done, command)
+    tasks = [task for one in (plan, unused) if one is not None for task in one.tasks.values()]
+    made = _made(plan, tasks, done, command)
     path = out / "report.html"
     write_page(
         path,
@@ -92,8 +108,10 @@ def write_report(plan: Plan, out: Path, *, command: str, known: Known = MappingP
         cases=cases,
         made=made,
         settled=plan.settled,
+        anew=anew,
     )
-    data = report_data(findings, [*sections, *theory], cases, made) | {"settled": plan.settled}
+    looks = {"settled": plan.settled, "asked_anew": {} if unused is None else unused.settled}
+    data = report_data(findings, [*sections, *theory], cases, made) | looks
     write_summary(path.with_suffix(".json"), data | {"left_out": left_out})
     return path
 
@@ -136,8 +154,8 @@ def _case(plan: Plan, done: Known, out: Path, modality: Modality) -> Case | None
     return show_case(result.case, modality, world)
 
 
-def _made(plan: Plan, done: Known, command: str) -> Made:
-    results = {task.key: done[identity(task)] for task in plan.tasks.values() if identity(task) in done}
+def _made(plan: Plan, tasks: Sequence[Task], done: Known, command: str) -> Made:
+    results = {task.key: done[identity(task)] for task in tasks if identity(task) in done}
     taken = {key: result.seconds for key, result in results.items() if result.seconds is not None}
     settings = {}
     for task in plan.tasks.values():
@@ -158,7 +176,7 @@ def _made(plan: Plan, done: Known, command: str) -> Made:
         seconds=taken,
         side_by_side=sum(seconds / results[key].workers for key, seconds in taken.items()),
         complete=len(results),
-        planned=len(plan.tasks),
+        planned=len(tasks),
         settings=settings,
     )
 

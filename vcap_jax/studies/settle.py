@@ -1,15 +1,17 @@
-"""A second look: more seeds for those claims of the paper that the first ones left open.
+"""Second and third looks: more seeds for those claims of the paper that the first ones left open.
 
-The rule is fixed before anything is measured. After ``--seeds`` seeds of every study, each claim of the paper that
+The rules are fixed before anything is measured. After ``--seeds`` seeds of every study, each claim of the paper that
 cannot be told, and whose report says that at most ``--settle`` seeds in all would tell, gets so many; nothing else
-does, and what then comes out starts no third look. Two looks at 95% are a little less sure than one: where nothing were
-true, one of them would find something in up to 8% of the cases instead of 5% (Armitage, McPherson and Rowe, 1969).
+does. With ``--anew`` each claim that is open still, by the same rule, is asked anew of as many seeds that no look has
+used: these alone decide it then, they count for nothing else, and no further look follows. Looks at 95% are together
+less sure than one: where nothing were true, two would find something in up to 8% of the cases instead of 5% (Armitage,
+McPherson and Rowe, 1969), and the third, which shares no seed with them, in at most 5% of those that they left open.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from vcap_jax.studies.collect import by_row
 from vcap_jax.studies.findings import Finding, arms_of, asked_claims, find, planned
@@ -18,6 +20,8 @@ from vcap_jax.studies.tasks import Plan, more_of
 from vcap_jax.studies.verdicts import Verdict
 from vcap_jax.world.scenes import Modality
 
+Arms = dict[tuple[Modality, str], int]
+
 
 def settling(first: Plan, done: Known, most: int, overrides: Sequence[str] = ()) -> Plan:
     """The plan with the seeds that the second look needs.
@@ -25,10 +29,28 @@ def settling(first: Plan, done: Known, most: int, overrides: Sequence[str] = ())
     done: results of all the runs of ``first``; those of others do not count. overrides: those that ``first`` was made
     with.
     """
-    asked = [claim for claim in asked_claims(first) if planned(claim, first)]
-    seeds: dict[tuple[Modality, str], int] = {}
+    settled, seeds = _within_reach(first, done, most)
+    return dataclasses.replace(more_of(first, seeds, overrides), settled=settled)
+
+
+def asking_anew(second: Plan, done: Known, most: int, overrides: Sequence[str] = ()) -> Plan:
+    """A plan of seeds that no look has used, for the third; without a task if there is nothing to ask.
+
+    Arguments as ``settling`` takes them.
+    """
+    last = max(task.seed for task in second.tasks.values())
+    settled, seeds = _within_reach(second, done, most)
+    unused = dataclasses.replace(second, tasks={}, configs={}, seeds=(last,))
+    beyond = {arm: last + 1 + count for arm, count in seeds.items()}
+    return dataclasses.replace(more_of(unused, beyond, overrides), settled=settled)
+
+
+def _within_reach(plan: Plan, done: Known, most: int) -> tuple[Mapping[str, int], Arms]:
+    """The open claims that at most so many seeds would tell, with how many; and how many their arms need."""
+    seeds: Arms = {}
     settled: dict[str, int] = {}
-    for finding in find(asked, by_row(first, done)):
+    asked = [claim for claim in asked_claims(plan) if planned(claim, plan)]
+    for finding in find(asked, by_row(plan, done)):
         needed = _needed(finding)
         if needed is None or needed > most:
             continue
@@ -36,7 +58,7 @@ def settling(first: Plan, done: Known, most: int, overrides: Sequence[str] = ())
         for arm in arms_of(finding.claim):
             of_arm = (finding.claim.modality, arm)
             seeds[of_arm] = max(needed, seeds.get(of_arm, 0))
-    return dataclasses.replace(more_of(first, seeds, overrides), settled=settled)
+    return settled, seeds
 
 
 def _needed(finding: Finding) -> int | None:
