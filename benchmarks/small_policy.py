@@ -1,15 +1,17 @@
 """Writes the random Qwen3-VL that the speed comparisons use: small enough for two cores, every part of the real one.
 
     python benchmarks/small_policy.py --out /tmp/policy
+    python benchmarks/small_policy.py --out /tmp/policy --family qwen3_5    # for vllm_parity.py
 
 A 4-layer, 256-wide decoder with grouped queries and a 4-layer, 128-wide vision tower with one DeepStack tap, float32,
 in Hugging Face format with tokenizer and preprocessor, so that transformers, TRL and vLLM load the same files. Equal
-seeds give equal files.
+seeds give equal files. The Qwen3.5 has three gated delta rules and one layer of attention, of the same width.
 """
 
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,8 @@ from flax import nnx
 from PIL import Image
 
 from vcap_jax.export.hugging_face import write_new
+from vcap_jax.models.qwen3_5.config import Qwen35Config, TextConfig
+from vcap_jax.models.qwen3_5.model import Qwen35
 from vcap_jax.models.qwen3_vl.config import Qwen3VLConfig
 from vcap_jax.models.qwen3_vl.model import Qwen3VL
 from vcap_jax.models.qwen3_vl.processing.processor import Processor
@@ -31,7 +35,9 @@ TOKEN_SIDE = 32
 """Pixels of a picture's side that become one visual token: patch 16, merged 2 by 2."""
 
 
-def write_policy(folder: Path, *, seed: int = 0, visual_tokens: int = 1024) -> Processor:
+def write_policy(
+    folder: Path, *, seed: int = 0, visual_tokens: int = 1024, family: str = "qwen3_vl"
+) -> Processor:
     """Writes configuration, weights, tokenizer and preprocessor files.
 
     visual_tokens: the budget of one image; a picture of ``picture(visual_tokens)`` fills it exactly.
@@ -44,9 +50,43 @@ def write_policy(folder: Path, *, seed: int = 0, visual_tokens: int = 1024) -> P
         video=VideoSettings(min_pixels=2 * TOKEN_SIDE**2, max_pixels=budget, max_frames=32),
     )
     config = policy_config(tokenizer)
-    model = Qwen3VL(Qwen3VLConfig.from_dict(config), rngs=nnx.Rngs(seed), dtype=jnp.float32)
+    if family == "qwen3_5":
+        recurrent = recurrent_config(config)
+        config = recurrent.to_dict()
+        model: Qwen3VL | Qwen35 = Qwen35(recurrent, rngs=nnx.Rngs(seed), dtype=jnp.float32)
+    else:
+        model = Qwen3VL(Qwen3VLConfig.from_dict(config), rngs=nnx.Rngs(seed), dtype=jnp.float32)
     write_new(folder, model, config, processor, dtype=jnp.float32)
     return processor
+
+
+def recurrent_config(config: dict[str, Any]) -> Qwen35Config:
+    """A Qwen3.5 of the width of ``policy_config``; the sizes of heads are among those that vLLM's CPU build knows."""
+    known = Qwen3VLConfig.from_dict(config)
+    text = TextConfig(
+        vocab_size=known.text.vocab_size,
+        hidden_size=known.text.hidden_size,
+        intermediate_size=known.text.intermediate_size,
+        num_hidden_layers=4,
+        num_attention_heads=8,
+        num_key_value_heads=2,
+        head_dim=64,
+        max_position_embeddings=POSITIONS,
+        mrope_section=(4, 2, 2),
+        linear_key_head_dim=128,
+        linear_value_head_dim=128,
+        linear_num_key_heads=2,
+        linear_num_value_heads=4,
+        eos_token_id=known.text.eos_token_id,
+        # So that what comes next is not nearly as likely as anything else.
+        initializer_range=0.05,
+    )
+    return Qwen35Config(
+        text=text,
+        vision=replace(known.vision, deepstack_visual_indexes=()),
+        tie_word_embeddings=True,
+        **{name: config[name] for name in config if name.endswith("_token_id")},
+    )
 
 
 def policy_config(tokenizer: Any) -> dict[str, Any]:
@@ -98,8 +138,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder to write")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--visual-tokens", type=int, default=1024, help="budget of one image")
+    parser.add_argument("--family", choices=("qwen3_vl", "qwen3_5"), default="qwen3_vl")
     args = parser.parse_args()
-    write_policy(args.out, seed=args.seed, visual_tokens=args.visual_tokens)
+    write_policy(args.out, seed=args.seed, visual_tokens=args.visual_tokens, family=args.family)
     print(f"{args.out}: written")
 
 

@@ -95,6 +95,8 @@ def test_a_request_holds_the_group_and_its_rules(processor, rules):
     assert set(body["logit_bias"].values()) == {-100.0}
     assert body["logprobs"] is body["return_token_ids"] is True
     assert body["top_logprobs"] == 0
+    # Else a model that may think aloud would be asked another prompt than the policy was.
+    assert body["chat_template_kwargs"] == {"enable_thinking": False}
 
 
 def test_seeds_are_repeatable_and_far_apart():

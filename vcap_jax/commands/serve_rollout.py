@@ -74,6 +74,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     def serve() -> int:
         from vcap_jax.configuration import ConfigError
+        from vcap_jax.models.family import VllmFamily
+        from vcap_jax.models.registry import family_at
         from vcap_jax.run.rollout_server import (
             SERVER_ENVIRONMENT,
             export_policy,
@@ -100,6 +102,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not (args.folder or args.print):
             remove_after(folder, os.getpid())
         export_policy(config, folder)
+        family = family_at(folder, config.model.family)
+        if not isinstance(family, VllmFamily):
+            raise ConfigError(f"vLLM draws no captions of the model family {family.name}; draw them in JAX")
         command = serve_command(
             config,
             folder,
@@ -107,8 +112,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             vllm=executable,
             cpu=args.cpu,
             sleep_mode=args.sleep_mode,
-            # Whether its engine hangs is told from the requests that it has.
-            more=[*(["--enable-server-load-tracking"] if args.supervise else []), *more],
+            more=[
+                *(family.vllm_cpu_options if args.cpu else ()),
+                # Whether its engine hangs is told from the requests that it has.
+                *(["--enable-server-load-tracking"] if args.supervise else []),
+                *more,
+            ],
         )
         settings = " ".join(f"{key}={value}" for key, value in SERVER_ENVIRONMENT.items())
         beside = shlex.quote(str(Path(executable).absolute().parent))

@@ -78,6 +78,7 @@ def group_request(
         "logprobs": True,
         "top_logprobs": 0,
         "return_token_ids": True,
+        "chat_template_kwargs": dict(processor.template_settings),
     }
     return body | ({"media_io_kwargs": media} if media else {})
 

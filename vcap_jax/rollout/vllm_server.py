@@ -130,7 +130,8 @@ class VllmServer:
             raise RolloutError(f"{self.url}/v1/models names no model; is this a vLLM server?") from None
         body: JsonObject = {
             "model": self.model,
-            "prompt": [token],
+            # Of one token alone vLLM 0.32's CPU build takes no prompt for a decoder with a convolution.
+            "prompt": [token, token],
             "max_tokens": 1,
             "temperature": 1.0,
             "allowed_token_ids": [token],

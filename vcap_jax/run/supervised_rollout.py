@@ -57,7 +57,8 @@ class RolloutProbe(Server):
 
     async def works(self, session: aiohttp.ClientSession) -> None:
         """A single token."""
-        body: JsonObject = {"model": self.model, "prompt": "a", "max_tokens": 1, "temperature": 0.0}
+        # After several, for a prompt of one token ends some servers (``VllmServer.check``).
+        body: JsonObject = {"model": self.model, "prompt": "a b c", "max_tokens": 1, "temperature": 0.0}
         await self.told(session, "POST", "/v1/completions", body)
 
     def _is_told(self, models: bytes) -> bool:

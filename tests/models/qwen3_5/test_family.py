@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from functools import partial
 from pathlib import Path
@@ -12,10 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from safetensors.numpy import load_file
 
 from tests.models.public_arrays import set_public_arrays
 from tests.models.qwen3_5 import parity_cases
 from tests.models.recurrent_family.reward import STOP
+from vcap_jax.commands import serve_rollout
 from vcap_jax.configuration import load_config
 from vcap_jax.export.hugging_face import checkpoint_to_hf
 from vcap_jax.models.family import opaque
@@ -36,6 +39,7 @@ from vcap_jax.recipes.grpo import run
 from vcap_jax.report.metrics import deterministic, read_metrics
 from vcap_jax.rollout.sampler import GroupSampler, PromptGroups, RolloutConfig
 from vcap_jax.rollout.sampling import SamplingConfig, candidate_keys, sample
+from vcap_jax.rollout.vllm_weights import WeightFiles
 from vcap_jax.run.checkpoint_source import load_captioner
 from vcap_jax.run.checks import check_run
 from vcap_jax.run.config import RunConfig
@@ -153,6 +157,40 @@ def test_a_run_is_exported_and_read_back(trained: Path, tmp_path: Path) -> None:
     found = flat_parameters(model)
     for name, array in parameters(trained, trained).items():
         np.testing.assert_array_equal(found[name], array, err_msg=name)
+
+
+def test_a_vllm_server_is_told_all_that_it_asks_for(
+    checkpoint: Path, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the decoder it asks whether there is a head to be read: without a word it takes memory as it comes for one."""
+    policy = load_captioner(load_config(RunConfig, [trained / "config.yaml"]), str(trained), placement())
+    graphdef, params = nnx.split(policy.merge())
+    files = WeightFiles(tmp_path / "sent", graphdef, nnx.State({}), dtype=jnp.dtype("float32"))
+    sent = files.write(params, "1").folder
+    head = load_file(sent / "model-head.safetensors")["lm_head.weight"]
+    np.testing.assert_array_equal(head, parameters(trained, trained)["text.embed_tokens"])
+    told = json.loads((sent / "config.json").read_text())["text_config"]
+    assert told["tie_word_embeddings"] is True
+    assert told["mamba_ssm_dtype"] == "float32"
+
+    def command(*more: str) -> list[str]:
+        with pytest.raises(Started) as started:
+            serve_rollout.main(
+                ["--vllm=/bin/true", "--port=1", f"model.path={checkpoint}", *more, "--", "--last"]
+            )
+        return started.value.args[0]
+
+    def execve(executable: str, command: list[str], environment: dict[str, str]) -> None:
+        raise Started(command)
+
+    monkeypatch.setattr(os, "execve", execve)
+    folder = f"--folder={tmp_path / 'served'}"
+    assert "--no-enable-prefix-caching" in command(folder, "--cpu")
+    assert "--no-enable-prefix-caching" not in command(f"{folder}-2")
+
+
+class Started(Exception):
+    """In place of the server, with its command."""
 
 
 def test_a_run_is_planned(checkpoint: Path) -> None:

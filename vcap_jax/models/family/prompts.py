@@ -157,7 +157,12 @@ class Processor(Protocol[EncodedT, BatchT_co]):
 
 @runtime_checkable
 class VllmProcessor(Processor[EncodedT, BatchT_co], Protocol[EncodedT, BatchT_co]):
-    """The input side of a family that vLLM serves."""
+    """The input side of a family that vLLM serves.
+
+    template_settings: what a prompt's chat template is given beside the message, ``chat_template_kwargs`` of a request.
+    """
+
+    template_settings: JsonObject
 
     def picture_parts(self, prompt: EncodedT) -> tuple[list[JsonObject], JsonObject | None]:
         """The pictures of an encoded prompt as content parts of a chat request to vLLM, and the request's

@@ -136,6 +136,9 @@ class VllmFamily(
 ):
     """A family whose captions ``rollout.engine: vllm`` can draw; its processors are ``VllmProcessor``."""
 
+    vllm_cpu_options: Sequence[str]
+    """What a server's CPU build must be started with for it."""
+
     def save_for_vllm(self, model: ModelT, folder: Path, *, dtype: DTypeLike | None) -> float | None:
         """As ``save``, as a vLLM server reads a step's weights."""
         ...

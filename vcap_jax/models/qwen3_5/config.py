@@ -162,6 +162,8 @@ class Qwen35Config(TwoTowers):
             "mrope_section": list(text.pop("mrope_section")),
         }
         text["layer_types"] = list(self.text.layer_types)
+        # For vLLM: what memories are kept in, and whether there is a head to be read, which it asks the decoder for.
+        text |= {"mamba_ssm_dtype": "float32", "tie_word_embeddings": self.tie_word_embeddings}
         return {
             "architectures": ["Qwen3_5ForConditionalGeneration"],
             "model_type": "qwen3_5",

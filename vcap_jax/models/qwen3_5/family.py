@@ -28,6 +28,7 @@ from vcap_jax.models.qwen3_5.weight_table import abstract_model
 from vcap_jax.models.qwen3_vl.inputs import PromptBatch
 from vcap_jax.models.qwen3_vl.largest_prompt import abstract_prompt, largest_prompt
 from vcap_jax.models.qwen3_vl.processing import Processor
+from vcap_jax.models.qwen3_vl.weights import write_tied_head
 from vcap_jax.parallel.sharding import Rule
 
 
@@ -38,6 +39,8 @@ class Qwen35Family:
     model_type = "qwen3_5"
     published_sizes: tuple[str, ...] = tuple(CONFIGS)
     partition_rules: Sequence[Rule] = RULES
+    # There vLLM 0.32 shares prefixes of recurrent layers only with prefills in parts, which it must do without there.
+    vllm_cpu_options: Sequence[str] = ("--no-enable-prefix-caching",)
 
     def read_spec(self, folder: Path) -> Qwen35Config:
         return Qwen35Config.from_pretrained(folder)
@@ -56,6 +59,11 @@ class Qwen35Family:
 
     def save(self, model: Qwen35, folder: Path, *, dtype: DTypeLike | None) -> float | None:
         return files.save(model, folder, model.config.to_dict(), dtype=dtype)
+
+    def save_for_vllm(self, model: Qwen35, folder: Path, *, dtype: DTypeLike | None) -> float | None:
+        kept = self.save(model, folder, dtype=dtype)
+        write_tied_head(model, folder, dtype)
+        return kept
 
     def apart(self, graphdef: decoding.GraphDef, trainable: Params, frozen: Params) -> tuple[Params, Params]:
         return decoding.apart(graphdef, trainable, frozen)

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
 from jax.typing import DTypeLike
 
 from vcap_jax.models import weights as files
@@ -28,10 +27,8 @@ from vcap_jax.models.qwen3_vl.model import Qwen3VL
 from vcap_jax.models.qwen3_vl.partition import RULES
 from vcap_jax.models.qwen3_vl.processing import Processor
 from vcap_jax.models.qwen3_vl.published import CONFIGS, published_config
-from vcap_jax.models.qwen3_vl.weight_table import HEAD, abstract_model
+from vcap_jax.models.qwen3_vl.weight_table import abstract_model
 from vcap_jax.parallel.sharding import Rule
-
-_HEAD_FILE = "model-head.safetensors"
 
 
 class Qwen3VLFamily:
@@ -41,6 +38,7 @@ class Qwen3VLFamily:
     model_type = "qwen3_vl"
     published_sizes: tuple[str, ...] = tuple(CONFIGS)
     partition_rules: Sequence[Rule] = RULES
+    vllm_cpu_options: Sequence[str] = ()
 
     def read_spec(self, folder: Path) -> Qwen3VLConfig:
         return Qwen3VLConfig.from_pretrained(folder)
@@ -61,12 +59,8 @@ class Qwen3VLFamily:
         return weights.save_pretrained(model, folder, dtype=dtype)
 
     def save_for_vllm(self, model: Qwen3VL, folder: Path, *, dtype: DTypeLike | None) -> float | None:
-        """A tied head is written under its own name too: the server's CPU build computes with a packed copy of
-        it, which it makes anew only when the head itself is among what it reads."""
         kept = self.save(model, folder, dtype=dtype)
-        if model.config.tie_word_embeddings:
-            head = np.ascontiguousarray(np.asarray(model.head()).T.astype(dtype))
-            files.write_beside(folder, _HEAD_FILE, HEAD, head)
+        weights.write_tied_head(model, folder, dtype)
         return kept
 
     def apart(self, graphdef: decoding.GraphDef, trainable: Params, frozen: Params) -> tuple[Params, Params]:

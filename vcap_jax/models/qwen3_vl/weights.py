@@ -5,13 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import jax.numpy as jnp
+import numpy as np
 from jax.typing import DTypeLike
 
 from vcap_jax.kernels.attention import CHUNKED, Kernel
 from vcap_jax.models import weights
 from vcap_jax.models.qwen3_vl.config import Qwen3VLConfig
 from vcap_jax.models.qwen3_vl.model import Qwen3VL
-from vcap_jax.models.qwen3_vl.weight_table import abstract_model
+from vcap_jax.models.qwen3_vl.two_towers import ConfigT, TextT, TwoTowerModel
+from vcap_jax.models.qwen3_vl.weight_table import HEAD, abstract_model
 
 
 def load_pretrained(
@@ -38,6 +40,17 @@ def load_pretrained(
     config = Qwen3VLConfig.from_pretrained(folder)
     model = abstract_model(config, dtype=dtype, param_dtype=param_dtype, remat=remat, kernel=kernel)
     return weights.fill(model, folder, sharding=sharding)
+
+
+def write_tied_head(model: TwoTowerModel[ConfigT, TextT], folder: Path, dtype: DTypeLike | None) -> None:
+    """Adds a tied head under its own name to what was saved in ``folder``, for a vLLM server that reads it.
+
+    Its CPU build computes with a packed copy of the head, which it makes anew only where the head is among what it
+    reads.
+    """
+    if model.config.tie_word_embeddings:
+        head = np.ascontiguousarray(np.asarray(model.head()).T.astype(dtype))
+        weights.write_beside(folder, "model-head.safetensors", HEAD, head)
 
 
 def save_pretrained(

@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -60,7 +61,10 @@ class Processor:
     eos_token_ids: a caption ends with any of these; ``<|im_end|>`` is the first where it is among them.
     banned_token_ids: special tokens a caption may never contain (placeholders, vision_start, im_start, ...):
         every special token of the tokenizer that does not end a caption.
+    template_settings: what the chat template is given beside the message: a model that may think aloud is asked not to.
     """
+
+    template_settings: JsonObject = MappingProxyType({"enable_thinking": False})
 
     def __init__(
         self,
@@ -270,7 +274,7 @@ class Processor:
             [{"role": "user", "content": message}],
             tokenize=False,
             add_generation_prompt=add_generation_prompt,
-            enable_thinking=False,
+            **self.template_settings,
         )
 
     def _video_text(self, part: VideoPart) -> str:
