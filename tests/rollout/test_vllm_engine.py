@@ -25,8 +25,8 @@ from vcap_jax.data.manifest import Sample
 from vcap_jax.models.lora import LoraConfig, attach
 from vcap_jax.models.message import ImagePart, TextPart, VideoPart
 from vcap_jax.models.policy import Policy, split_adapters, split_model
-from vcap_jax.models.qwen3_vl.family import HEAD
 from vcap_jax.models.qwen3_vl.processing import Processor
+from vcap_jax.models.qwen3_vl.weight_table import HEAD
 from vcap_jax.rollout import vllm_server
 from vcap_jax.rollout.config import RolloutConfig, VllmConfig
 from vcap_jax.rollout.engine import ReadSamples, RolloutBatch, RolloutError
