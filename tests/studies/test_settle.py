@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from tests.studies.made_up import SMALL, make_up
+from vcap_jax.commands import reproduce
 from vcap_jax.commands.reproduce import main
+from vcap_jax.studies import schedule, settle
 from vcap_jax.studies.collect import by_row, collect
 from vcap_jax.studies.findings import arms_of, asked_claims, find
 from vcap_jax.studies.report import write_report
@@ -116,6 +121,26 @@ def test_a_third_look_is_told_by_its_own_seeds_and_moves_nothing_else(tmp_path, 
     assert len(kept) == len(made.tasks) + len(anew.tasks)
     assert not others
     assert f"asked anew, {needed} seeds" in (tmp_path / "report.html").read_text()
+
+
+def test_a_report_of_a_third_look_under_way_has_everything(tmp_path, first, monkeypatch):
+    made, out, _ = first
+    shutil.copytree(out, tmp_path, dirs_exist_ok=True)
+    seen = []
+
+    def work(wanted: Plan, out: Path, *, on_done: Callable[[object], None], **_: object) -> schedule.Outcome:
+        # Whatever is made up next is told by the report that is due then.
+        make_up(wanted, out, QUALITY, skip={key for key, t in wanted.tasks.items() if t.complete(out)})
+        on_done(None)
+        seen.append(json.loads((out / "report.json").read_text())["made"]["planned"])
+        return schedule.Outcome(failed={}, blocked=())
+
+    monkeypatch.setattr(schedule, "work", work)
+    monkeypatch.setattr(reproduce, "NowAndThen", lambda: lambda act: act())
+    monkeypatch.setattr(settle, "settling", lambda studies, *_: studies)
+    command = ["--full", "--only", "families", "--modality", "image", "--seeds", "3", *OVERRIDES]
+    main([*command, "--settle", "6", "--anew", "--out", str(tmp_path)])
+    assert seen[0] == len(made.tasks) < seen[-1]
 
 
 def test_a_third_look_waits_for_the_second(tmp_path, capsys):

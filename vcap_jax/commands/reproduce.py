@@ -101,7 +101,10 @@ def _reproduce(args: argparse.Namespace) -> int:
         print(f"{others} results are of another starting policy or world and left out", file=sys.stderr)
     workers = args.workers or min(4, usable_cores())
     command = shlex.join(["python", "launch/reproduce.py", *sys.argv[1:]])
-    now_and_then = NowAndThen()
+    now_and_then, unused = NowAndThen(), None
+
+    def report() -> Path:
+        return write_report(studies, out, command=command, known=known, unused=unused)
 
     def left(wanted: Plan) -> list[Task]:
         return outstanding(wanted, out, known_keys(wanted, known))
@@ -116,9 +119,7 @@ def _reproduce(args: argparse.Namespace) -> int:
                 out,
                 workers=workers,
                 say=say,
-                on_done=lambda _: now_and_then(
-                    lambda: write_report(wanted, out, command=command, known=known)
-                ),
+                on_done=lambda _: now_and_then(report),
                 known=known_keys(wanted, known),
             )
         for key in outcome.blocked:
@@ -135,11 +136,12 @@ def _reproduce(args: argparse.Namespace) -> int:
         complete = perform(studies)
     elif args.settle is not None:
         print("--settle has to wait: it starts from all runs of the first seeds", file=sys.stderr)
-    unused = None
     if args.anew and complete:
         unused = asking_anew(studies, collect(studies, out, known), args.settle, args.overrides)
         for claim, seeds in unused.settled.items():
             say(f"asked anew of {seeds} seeds that no look has used: {claim}")
+        if not unused.settled:
+            say(f"{args.settle} seeds would tell none of the paper's claims that are open still")
         complete = perform(unused)
     elif args.anew:
         print("--anew has to wait: it starts from all runs of the second look", file=sys.stderr)
@@ -147,7 +149,7 @@ def _reproduce(args: argparse.Namespace) -> int:
         for wanted in filter(None, (studies, unused)):
             _list(wanted, left(wanted))
         return 0
-    path = write_report(studies, out, command=command, known=known, unused=unused)
+    path = report()
     print(f"{path} and {path.with_suffix('.json')}")
     return 0 if complete or args.report_only else 1
 
