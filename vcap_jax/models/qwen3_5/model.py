@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 from jax.typing import DTypeLike
 
-from vcap_jax.kernels import attention
 from vcap_jax.models.family import ModelFamily
 from vcap_jax.models.qwen3_5.config import Qwen35Config
 from vcap_jax.models.qwen3_5.text import Decoder, DeltaNet, Entered, Memory
@@ -23,27 +23,11 @@ Array = jax.Array
 
 
 class Qwen35(TwoTowerModel[Qwen35Config, Decoder]):
-    """The model. config: see ``Qwen35Config.from_pretrained``; other arguments: see ``TwoTowerModel``."""
+    """The model. config: see ``Qwen35Config.from_pretrained``; the rest: see ``TwoTowerModel``."""
 
-    def __init__(
-        self,
-        config: Qwen35Config,
-        *,
-        rngs: nnx.Rngs,
-        dtype: DTypeLike = jnp.bfloat16,
-        param_dtype: DTypeLike = jnp.float32,
-        remat: str = "none",
-        kernel: attention.Kernel = attention.CHUNKED,
-    ) -> None:
-        super().__init__(
-            config,
-            lambda dtype: Decoder(config.text, rngs=rngs, dtype=dtype, param_dtype=param_dtype, remat=remat),
-            rngs=rngs,
-            dtype=dtype,
-            param_dtype=param_dtype,
-            remat=remat,
-            kernel=kernel,
-        )
+    def new_decoder(self, rngs: nnx.Rngs, dtype: np.dtype, param_dtype: DTypeLike, remat: str) -> Decoder:
+        """See ``TwoTowerModel``."""
+        return Decoder(self.config.text, rngs=rngs, dtype=dtype, param_dtype=param_dtype, remat=remat)
 
     @classmethod
     def family(cls) -> ModelFamily:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 from jax.typing import DTypeLike
 
-from vcap_jax.kernels import attention
 from vcap_jax.models.family import ModelFamily
 from vcap_jax.models.qwen3_vl.config import Qwen3VLConfig
 from vcap_jax.models.qwen3_vl.inputs import PromptBatch, VisualFeatures
@@ -22,27 +22,11 @@ Array = jax.Array
 
 
 class Qwen3VL(TwoTowerModel[Qwen3VLConfig, Decoder]):
-    """The model. config: see ``Qwen3VLConfig.from_pretrained``; other arguments: see ``TwoTowerModel``."""
+    """The model. config: see ``Qwen3VLConfig.from_pretrained``; the rest: see ``TwoTowerModel``."""
 
-    def __init__(
-        self,
-        config: Qwen3VLConfig,
-        *,
-        rngs: nnx.Rngs,
-        dtype: DTypeLike = jnp.bfloat16,
-        param_dtype: DTypeLike = jnp.float32,
-        remat: str = "none",
-        kernel: attention.Kernel = attention.CHUNKED,
-    ) -> None:
-        super().__init__(
-            config,
-            lambda dtype: Decoder(config.text, rngs=rngs, dtype=dtype, param_dtype=param_dtype, remat=remat),
-            rngs=rngs,
-            dtype=dtype,
-            param_dtype=param_dtype,
-            remat=remat,
-            kernel=kernel,
-        )
+    def new_decoder(self, rngs: nnx.Rngs, dtype: np.dtype, param_dtype: DTypeLike, remat: str) -> Decoder:
+        """See ``TwoTowerModel``."""
+        return Decoder(self.config.text, rngs=rngs, dtype=dtype, param_dtype=param_dtype, remat=remat)
 
     @classmethod
     def family(cls) -> ModelFamily:

@@ -10,7 +10,6 @@ of a prompt, D width, N layers, K key heads, d head size.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import jax
@@ -75,15 +74,14 @@ class TwoTowerModel(nnx.Module, Generic[ConfigT, TextT]):
     def __init__(
         self,
         config: ConfigT,
-        make_text: Callable[[np.dtype], TextT],
         *,
         rngs: nnx.Rngs,
-        dtype: DTypeLike,
-        param_dtype: DTypeLike,
-        remat: str,
-        kernel: attention.Kernel,
+        dtype: DTypeLike = jnp.bfloat16,
+        param_dtype: DTypeLike = jnp.float32,
+        remat: str = "none",
+        kernel: attention.Kernel = attention.CHUNKED,
     ) -> None:
-        """make_text: the decoder, given the type of the computation.
+        """config: the family's own.
 
         rngs: the ``params`` stream draws the initial weights. dtype: type of the computation; norms, rotary positions
         and softmax are float32 in any case. param_dtype: type the parameters are kept in, cast to ``dtype`` on use.
@@ -94,10 +92,14 @@ class TwoTowerModel(nnx.Module, Generic[ConfigT, TextT]):
         self.visual = VisionTower(
             config.vision, rngs=rngs, dtype=self.dtype, param_dtype=param_dtype, remat=remat, kernel=kernel
         )
-        self.text = make_text(self.dtype)
+        self.text = self.new_decoder(rngs, self.dtype, param_dtype, remat)
         if not config.tie_word_embeddings:
             table = (config.text.vocab_size, config.text.hidden_size)
             self.lm_head = normal_param(rngs, table, config.text.initializer_range, param_dtype)
+
+    @abstractmethod
+    def new_decoder(self, rngs: nnx.Rngs, dtype: np.dtype, param_dtype: DTypeLike, remat: str) -> TextT:
+        """A new decoder of ``config``; arguments as of the model."""
 
     @abstractmethod
     def layers(
