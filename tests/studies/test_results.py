@@ -54,6 +54,27 @@ def test_files_are_joined_and_only_what_is_missing_is_left_to_do(studied, tmp_pa
     assert all(made.tasks[key] in left for task in left for key in task.after)
 
 
+def test_a_report_of_fewer_studies_loses_no_line(studied, tmp_path, monkeypatch) -> None:
+    """The runs may be gone: the file is all that is left of them."""
+    _, out = studied
+    path = tmp_path / "results.jsonl"
+    with monkeypatch.context() as patch:
+        patch.setattr(results, "world_digest", lambda: "another")
+        write_results(path, dict(list(read_results([out / "results.jsonl"])[0].items())[:1]))
+    others = set(path.read_text().splitlines())
+    path.write_text(path.read_text() + (out / "results.jsonl").read_text())
+    before = path.read_text().splitlines()
+    fewer = plan(quick=True, seeds=(0,), overrides=SMALL)
+    for _ in range(2):
+        write_report(fewer, tmp_path, command="python launch/reproduce.py", known=read_results([path])[0])
+        assert sorted(path.read_text().splitlines()) == sorted(before)
+    assert others < set(before)
+    path.write_text('{"mine": 1}\n')
+    with pytest.raises(ResultsError, match="line 1: no result"):
+        write_results(path, {})
+    assert path.read_text() == '{"mine": 1}\n'
+
+
 def test_a_run_at_hand_counts_before_the_file(studied, tmp_path) -> None:
     made, out = studied
     known, _ = read_results([out / "results.jsonl"])

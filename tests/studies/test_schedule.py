@@ -13,6 +13,7 @@ from tests.studies.made_up import SMALL
 from vcap_jax.studies import schedule
 from vcap_jax.studies.schedule import ScheduleError, only_one, spent, work
 from vcap_jax.studies.tasks import plan
+from vcap_jax.system.json_values import JsonError
 from vcap_jax.system.shutdown import Stopped, stop_on_signal
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -135,3 +136,12 @@ def test_time_left_goes_by_what_the_same_arm_took(tmp_path, tasks):
     )
     both = [tasks.tasks["image/e2/0"], tasks.tasks["image/from_self/0"]]
     assert schedule.seconds_left(both, tmp_path) == pytest.approx(50 + 30)
+
+
+def test_a_line_that_a_full_disk_cut_off_is_passed_over(tmp_path, tasks):
+    whole = '{"key": "image/e1/7", "seconds": 10}\n'
+    (tmp_path / "seconds.jsonl").write_text(whole + '{"key": "image/e1/8", "sec')
+    assert schedule.spent(tmp_path).keys() == {"image/e1/7"}
+    (tmp_path / "seconds.jsonl").write_text(whole + "torn\n")
+    with pytest.raises(JsonError, match=r"seconds\.jsonl, line 2"):
+        schedule.spent(tmp_path)

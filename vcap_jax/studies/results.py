@@ -113,12 +113,23 @@ def identity(task: Task) -> str:
 
 
 def write_results(path: Path, known: Known) -> None:
-    """One line for each task, in the order of their identities."""
+    """One line for each task, in the order of their identities. Lines of other tasks that the file has stay, also those
+    that another starting policy or world made: their runs may be gone. Raises ResultsError for a file that is none."""
     made_with = {"policy": policy_digest(), "world": world_digest()}
-    lines = [
-        json.dumps({"task": name, **made_with, **record_values(known[name])}, separators=(",", ":"))
-        for name in sorted(known)
-    ]
+    rows = {
+        (name, *made_with.values()): {"task": name, **made_with, **record_values(known[name])}
+        for name in known
+    }
+    if path.exists():
+        for line, row in read_objects(path, "file of results"):
+            try:
+                key = tuple(as_text(row.get(part), part) for part in ("task", "policy", "world"))
+            except JsonError as error:
+                raise ResultsError(
+                    f"{path}, line {line}: no result ({error}); this file is written anew: put it elsewhere"
+                ) from None
+            rows.setdefault(key, row)
+    lines = [json.dumps(rows[key], separators=(",", ":")) for key in sorted(rows)]
     replace_file(path, "".join(line + "\n" for line in lines).encode())
 
 

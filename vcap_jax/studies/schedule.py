@@ -23,7 +23,7 @@ from vcap_jax.studies.tasks import Plan, Task
 from vcap_jax.system.child_python import child_environment
 from vcap_jax.system.errors import VCapError
 from vcap_jax.system.file_locks import alone
-from vcap_jax.system.files import tail
+from vcap_jax.system.files import drop_torn_end, tail
 from vcap_jax.system.json_records import parse_record
 from vcap_jax.system.shutdown import finishing, raise_if_requested
 from vcap_jax.world.splits import prepare_embedded_data
@@ -192,7 +192,11 @@ def _starts(out: Path) -> list[_Start]:
     path = out / "seconds.jsonl"
     if not path.exists():
         return []
-    return [parse_record(_Start, line, str(path)) for line in path.read_bytes().splitlines()]
+    # What a killed process left after the last line end was never a start.
+    lines = path.read_bytes().split(b"\n")[:-1]
+    return [
+        parse_record(_Start, line, f"{path}, line {number}") for number, line in enumerate(lines, 1) if line
+    ]
 
 
 def _ready(waiting: list[Task], running: list[_Running], plan: Plan, out: Path) -> list[Task]:
@@ -228,7 +232,9 @@ def _note(out: Path, task: Task, seconds: float, workers: int, *, complete: bool
     start = _Start(
         key=task.key, seconds=round(seconds, 1), workers=workers, complete=complete, code=code_version()
     )
-    with (out / "seconds.jsonl").open("a", encoding="utf-8") as log:
+    path = out / "seconds.jsonl"
+    drop_torn_end(path)
+    with path.open("a", encoding="utf-8") as log:
         log.write(json.dumps(asdict(start)) + "\n")
 
 

@@ -198,6 +198,8 @@ def _decides(config: RunConfig) -> JsonDict:
     if not config.data.holds_out:
         for name in ("heldout", "heldout_share", "heldout_seed"):
             del data[name]
+    if config.data.max_samples is None:
+        del data["max_samples"]
     # How samples are read decides nothing; what was the default once is in the names.
     data["threads"], data["prefetch"] = 2, 8
     rollout = as_object(told["rollout"], "rollout")
