@@ -153,6 +153,25 @@ def test_text_where_only_text_fits() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("picture #1, in detail", "picture #1, in detail"),
+        ("#3", "#3"),
+        ("Two\nlines.", "Two\nlines."),
+        ("'quoted # here'", "quoted # here"),
+        ('"A\\nB"', "A\nB"),
+        ('"Draw" it', '"Draw" it'),
+        ("[a, b]", "[a, b]"),
+        ("2026", "2026"),
+    ],
+)
+def test_where_only_text_fits_it_is_taken_as_it_stands(text: str, meant: str) -> None:
+    config = load_config(Root, [], [f"judge.address={text}", f"name={text}", f"output={text}"])
+    assert config.judge == Judge(address=meant)
+    assert (config.name, config.output) == (meant, Path(meant))
+
+
+@pytest.mark.parametrize(
     ("override", "advice"),
     [
         ("optimizer.lerning_rate=1", "optimizer.learning_rate"),

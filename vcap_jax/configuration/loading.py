@@ -126,6 +126,10 @@ def under_first_names(config: object) -> JsonDict:
     return found
 
 
+_NULL = frozenset(("", "~", "null", "Null", "NULL"))
+"""As YAML writes it."""
+
+
 def _override(schema: type, parts: list[str], text: str) -> JsonDict:
     """The nested mapping that an override stands for."""
     annotation: object = schema
@@ -142,10 +146,11 @@ def _override(schema: type, parts: list[str], text: str) -> JsonDict:
     except yaml.YAMLError:
         value = text
     members = set(typing.get_args(annotation) if is_union(annotation) else [annotation])
-    if members <= {str, Path, type(None)} and not (
-        isinstance(value, str) or (value is None and type(None) in members)
-    ):
-        value = text  # a run named 2026 or a prompt with a colon in it
+    if members <= {str, Path, type(None)}:
+        quoted = isinstance(value, str) and text.lstrip().startswith(("'", '"'))
+        unset = type(None) in members and text.strip() in _NULL
+        if not (quoted or unset):
+            value = text  # a run named 2026, a prompt with a colon, a number sign or two lines
     for part in reversed(parts):
         value = {part: value}
     return as_object(value, ".".join(parts))
