@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from vcap_jax.data.errors import ManifestError
-from vcap_jax.data.holding_out import check_apart, divided, is_held_out
+from vcap_jax.data.holding_out import a_part, check_apart, divided, is_held_out
 from vcap_jax.data.manifest import Sample, read_manifest
 
 
@@ -33,6 +33,16 @@ def test_a_larger_share_holds_out_what_a_smaller_one_does_and_a_seed_other_rows(
     assert [s.id for s in samples(500) if is_held_out(s.id, 0.05, 0)] == [
         s.id for s in divided(samples(500), 0.05, 0)[1]
     ]
+
+
+def test_a_part_is_in_every_larger_one_and_keeps_the_order() -> None:
+    everything = samples(500)
+    few, more = a_part(everything, 40), a_part(everything, 200)
+    assert (len(few), len(more)) == (40, 200)
+    assert {s.id for s in few} < {s.id for s in more}
+    assert few == [s for s in everything if s in few]
+    assert few != everything[:40]
+    assert a_part(everything, 500) == a_part(everything, 501) == everything
 
 
 def test_rows_of_a_held_out_picture_are_not_trained_on() -> None:

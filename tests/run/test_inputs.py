@@ -16,7 +16,7 @@ from vcap_jax.references.writers import caption_settings
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.run.config import RunConfig
 from vcap_jax.run.inputs import InputError, check_checkpoint, check_inputs
-from vcap_jax.run.setup import manifest_samples
+from vcap_jax.run.setup import heldout_samples, manifest_samples
 from vcap_jax.system.errors import VCapError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -127,6 +127,18 @@ def test_rows_of_the_other_modality_are_counted(manifest: Path) -> None:
     rows(manifest, {"id": "a", "image": "a.png"})
     with pytest.raises(ConfigError, match=r"has no videos, only 1 images: set modality=image"):
         manifest_samples(settings(manifest, "modality=video"), said.append)
+
+
+def test_a_part_of_the_manifest_is_taken_and_a_share_of_that_held_out(tmp_path: Path) -> None:
+    manifest = rows(tmp_path / "many.jsonl", *({"id": f"s{i}", "image": f"{i}.png"} for i in range(300)))
+    said: list[str] = []
+    config = settings(manifest, "data.max_samples=100", "data.heldout_share=0.2")
+    trained, held = manifest_samples(config, said.append), heldout_samples(config)
+    assert len(trained) + len(held) == 100
+    assert held
+    assert said[0] == f"taken of {manifest}: 100 of 300 samples (data.max_samples)"
+    whole = {sample.id for sample in heldout_samples(settings(manifest, "data.heldout_share=0.2"))}
+    assert {sample.id for sample in held} < whole
 
 
 @pytest.mark.parametrize(

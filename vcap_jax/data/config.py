@@ -18,6 +18,10 @@ class DataConfig:
 
     manifest: str | None = None
     """JSONL, a row per image or video, or a folder of them; null renders the embedded world."""
+    max_samples: int | None = Field(default=None, ge=1)
+    """So many samples of the manifest at most, for a trial; null takes all. Which ones follows from
+    their ids, not from the run's seed, so that runs that differ in it have the same. A share is
+    held out of these."""
     heldout: str | None = None
     """Another manifest or folder, whose samples are never trained on: they tell whether training helped
     (the evaluator "judged")."""

@@ -1,4 +1,5 @@
-"""Which rows of a manifest are held out: by a hash of their ids, whatever else the manifest holds."""
+"""Which rows of a manifest a run takes, and which of them it holds out: by a hash of their ids, whatever else the
+manifest holds."""
 
 from __future__ import annotations
 
@@ -11,10 +12,18 @@ from vcap_jax.data.errors import ManifestError
 from vcap_jax.data.manifest import Sample
 
 
+def a_part(samples: Sequence[Sample], most: int) -> list[Sample]:
+    """``most`` of the samples, in their order; all where there are no more. Those of a smaller part are in every larger
+    one."""
+    if len(samples) <= most:
+        return list(samples)
+    taken = {sample.id for sample in sorted(samples, key=lambda sample: _number(f"part/{sample.id}"))[:most]}
+    return [sample for sample in samples if sample.id in taken]
+
+
 def is_held_out(identity: str, share: float, seed: int) -> bool:
     """Whether the sample of that id is among the ``share`` (0 to 1) that is held out; the same on every machine."""
-    digest = hashlib.blake2b(f"held out/{seed}/{identity}".encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big") < share * 2.0**64
+    return _number(f"held out/{seed}/{identity}") < share * 2.0**64
 
 
 def divided(samples: Sequence[Sample], share: float, seed: int) -> tuple[list[Sample], list[Sample]]:
@@ -45,6 +54,11 @@ def check_apart(trained: Sequence[Sample], heldout: Sequence[Sample]) -> None:
                 "trained on: take the row out of one of the two manifests, or set data.heldout_share in place of "
                 "data.heldout"
             )
+
+
+def _number(text: str) -> int:
+    """Below 2**64, the same on every machine."""
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
 
 
 def _name(file: Path) -> str:

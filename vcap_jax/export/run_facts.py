@@ -16,7 +16,7 @@ from pathlib import Path
 
 from vcap_jax.configuration import ConfigError, load_config, plain_settings
 from vcap_jax.data.errors import ManifestError
-from vcap_jax.data.holding_out import divided
+from vcap_jax.data.holding_out import a_part, divided
 from vcap_jax.data.manifest import read_manifest
 from vcap_jax.evals.config import JUDGED
 from vcap_jax.evals.judged import REWARD
@@ -134,6 +134,7 @@ def _data(config: RunConfig) -> tuple[str, int | None]:
     name = f"{manifest.name}, {config.modality}s"
     try:
         samples = [sample for sample in read_manifest(manifest) if sample.modality == config.modality]
+        samples = a_part(samples, config.data.max_samples or len(samples))
         rows = len(divided(samples, config.data.heldout_share, config.data.heldout_seed)[0])
         if manifest.is_dir():
             return f"the folder {name}: {rows:,} files", rows

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from vcap_jax.configuration import ConfigError
 from vcap_jax.data.examples import Example, example_loader
-from vcap_jax.data.holding_out import divided
+from vcap_jax.data.holding_out import a_part, divided
 from vcap_jax.data.manifest import Sample, read_manifest
 from vcap_jax.data.media import TimeWindow
 from vcap_jax.models.family import Processor
@@ -164,7 +164,11 @@ def _of_modality(config: RunConfig, say: Callable[[str], None]) -> list[Sample]:
     if left_out := len(samples) - len(chosen):
         them = f"1 {other}" if left_out == 1 else f"{left_out} {other}s"
         say(f"left out of {config.data.manifest}: {them}, because modality is {config.modality}")
-    return chosen
+    most = config.data.max_samples
+    if most is None or len(chosen) <= most:
+        return chosen
+    say(f"taken of {config.data.manifest}: {most} of {len(chosen)} samples (data.max_samples)")
+    return a_part(chosen, most)
 
 
 def sample_reader(
