@@ -61,6 +61,30 @@ def test_no_more_items_are_held_than_there_are_places(servers: tuple[ScriptedJud
     assert servers[0].most_running <= 4
 
 
+def test_an_item_that_waits_for_its_server_keeps_no_other_waiting() -> None:
+    """The first one ends when all others have: it would wait for ever if they waited for it."""
+    server = ScriptedJudge()
+    told: list[str] = []
+    try:
+        with Asker({"judge": endpoint(server, concurrency=2)}, say=told.append) as asker:
+            left = 50
+            others_done = asyncio.Event()
+
+            async def work(k: int) -> int:
+                nonlocal left
+                if k == 0:
+                    await others_done.wait()
+                    return k
+                left -= 1
+                if not left:
+                    others_done.set()
+                return k
+
+            assert asker.each(range(51), work, what="items", total=51) == list(range(51))
+    finally:
+        server.close()
+
+
 def test_roles_go_to_their_servers_and_the_judge_stands_in(
     servers: tuple[ScriptedJudge, ScriptedJudge],
 ) -> None:

@@ -14,7 +14,7 @@ in a ``Failure``: a value, counted by stage, never a score.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+import queue
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import ExitStack
@@ -174,29 +174,35 @@ class Asker:
     ) -> list[R]:
         """What ``work`` gives for each item, in their order. what, total: for the progress that is told.
 
-        Raises what ``work`` raises, JudgeOutage and its kinds, and Stopped if a signal has come.
+        The next item begins when any is done: one that waits for its server keeps no other waiting. Raises what
+        ``work`` raises, JudgeOutage and its kinds, and Stopped if a signal has come.
         """
         progress = PoolProgress(self._say, seconds=10)
-        waiting: deque[Future[R]] = deque()
-        found: list[R] = []
+        numbers: dict[Future[R], int] = {}
+        """Of the items that are in work."""
+        ended: queue.SimpleQueue[Future[R]] = queue.SimpleQueue()
+        found: dict[int, R] = {}
 
         def finished() -> None:
-            found.append(waiting.popleft().result())
+            future = ended.get()
+            found[numbers.pop(future)] = future.result()
             progress(what, len(found), total, len(found))
 
         try:
-            for item in items:
+            for number, item in enumerate(items):
                 raise_if_requested(f"stopped after {len(found)} of {total} {what}")
-                waiting.append(self._loop.submit(work(item)))
-                if len(waiting) >= self.in_flight + 1:
+                future = self._loop.submit(work(item))
+                numbers[future] = number
+                future.add_done_callback(ended.put)
+                if len(numbers) >= self.in_flight + 1:
                     finished()
-            while waiting:
+            while numbers:
                 raise_if_requested(f"stopped after {len(found)} of {total} {what}")
                 finished()
         finally:
-            for future in waiting:
+            for future in numbers:
                 future.cancel()
-        return found
+        return [found[number] for number in range(len(found))]
 
     async def ask(
         self,

@@ -32,20 +32,33 @@ class PoolCaptioner:
 class PredictionsCaptioner:
     """Captions that somebody wrote (implements ``Captioner``), whatever the seed.
 
-    texts: by name of the picture or video, with or without its folder and ending.
+    texts: by name of the picture or video, with or without its folder and ending. Where names that differ in folder or
+    ending alone have different texts, a sample needs the whole name.
     """
 
     def __init__(self, texts: Mapping[str, str]) -> None:
         self._texts = dict(texts)
-        self._plain = {_stem(name): text for name, text in texts.items()}
+        self._plain: dict[str, dict[str, str]] = {}
+        """By the plain name: each text, and a name that it has."""
+        for name, text in texts.items():
+            self._plain.setdefault(_stem(name), {}).setdefault(text, name)
 
     def captions(self, samples: Sequence[Sample], *, seed: int = 0) -> list[Captions]:
-        """See ``Captioner``. A sample that is not there, or has an empty text, is a failure."""
+        """See ``Captioner``. A sample that is not there, has an empty text or one of several, is a failure."""
         return [self._of(sample) for sample in samples]
 
     def _of(self, sample: Sample) -> Captions:
-        text = self._texts.get(sample.id) or self._plain.get(_stem(sample.id))
-        if text is None or not text.strip():
+        text = self._texts.get(sample.id)
+        if not text:
+            texts = self._plain.get(_stem(sample.id), {})
+            if len(texts) > 1:
+                first, second = list(texts.values())[:2]
+                return Captions(
+                    id=sample.id,
+                    failure=f"the predictions have several captions of that name, such as {first!r} and {second!r}",
+                )
+            text = next(iter(texts), "")
+        if not text.strip():
             return Captions(id=sample.id, failure="the predictions have no caption of it")
         return Captions(id=sample.id, texts=(text,))
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from vcap_jax.data.manifest import Sample
-from vcap_jax.evals.benchmarks.files import MediaFiles, read_predictions
+from vcap_jax.evals.benchmarks.files import DataMissing, Folder, MediaFiles, read_predictions
 from vcap_jax.evals.captioners import PredictionsCaptioner
 from vcap_jax.evals.protocol import EvaluatorError
 
@@ -63,6 +63,17 @@ def test_names_meet_with_or_without_folder_and_ending() -> None:
     assert found[3].failure == "the predictions have no caption of it"
 
 
+def test_of_captions_whose_names_differ_in_the_folder_alone_none_is_taken_for_another() -> None:
+    captioner = PredictionsCaptioner(
+        {"x/a.jpg": "A cat.", "y/a.jpg": "A dog.", "x/b.jpg": "A car.", "b": "A car."}
+    )
+    found = captioner.captions([Sample(id=name, images=(Path(name),)) for name in ("y/a.jpg", "a", "b.png")])
+    assert [one.texts for one in found] == [("A dog.",), (), ("A car.",)]
+    assert found[1].failure == (
+        "the predictions have several captions of that name, such as 'x/a.jpg' and 'y/a.jpg'"
+    )
+
+
 def test_marks_that_json_leaves_as_they_are_divide_no_lines(tmp_path: Path) -> None:
     path = tmp_path / "captions"
     path.write_text(
@@ -109,6 +120,27 @@ def test_what_is_not_there_is_not_taken_for_another(root: Path, name: str) -> No
     files = MediaFiles(root, "image", "images", "other")
     assert files.found(name) is None
     assert files.expected(name) == root / "images" / name
+
+
+def test_of_several_of_one_name_that_of_the_tables_folder_is_taken(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for folder, content in (("copy/a", "one"), ("copy/b", "other one")):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "1.jpg").write_text(content)
+    files = MediaFiles(tmp_path, "image", "images")
+    assert files.found("b/1.jpg") == files.found("b/1") == tmp_path / "copy" / "b" / "1.jpg"
+    assert caplog.text == ""
+    assert files.found("1.jpg") == tmp_path / "copy" / "a" / "1.jpg"
+    assert "1.jpg is taken, and there is also" in caplog.text
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe{\x00", b"\x1f\x8b\x08\x00"])
+def test_a_table_that_is_no_text_is_named_with_its_source(tmp_path: Path, content: bytes) -> None:
+    folder = Folder(tmp_path, "bench", "From there.")
+    (tmp_path / "rows.jsonl").write_bytes(content)
+    with pytest.raises(DataMissing, match=r"bench: .*rows\.jsonl: cannot be read .*From there\."):
+        list(folder.objects(tmp_path / "rows.jsonl"))
 
 
 def test_of_several_of_one_name_the_usual_folders_go_first(root: Path) -> None:

@@ -4,14 +4,17 @@ were unpacked."""
 from __future__ import annotations
 
 import json
+import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
 from vcap_jax.evals.protocol import EvaluatorError
 from vcap_jax.system.json_values import JsonDict, JsonValue, parse_json
+
+logger = logging.getLogger(__name__)
 
 
 class DataMissing(EvaluatorError):
@@ -45,7 +48,20 @@ class MediaFiles:
         last = Path(name)
         # Another ending than the table's is one, but what follows a dot in "v1.5" is none.
         stem = last.stem if last.suffix.lower() in self._endings else last.name
-        return self._below.get(last.name) or self._below.get(stem)
+        return self._of(self._below.get(last.name), last) or self._of(self._below.get(stem), last)
+
+    def _of(self, paths: Sequence[Path] | None, name: Path) -> Path | None:
+        """The one of several that lies where the table says, else the first; that there are several is told."""
+        if not paths:
+            return None
+        folders = name.parent.parts
+        in_place = (
+            [path for path in paths if path.parent.parts[-len(folders) :] == folders] if folders else []
+        )
+        left = in_place or list(paths)
+        if len({path.stat().st_size for path in left}) > 1:
+            logger.warning("%s: %s is taken, and there is also %s, another file", name, left[0], left[1])
+        return left[0]
 
     def expected(self, name: str) -> Path:
         """The file, or the path where it would be.
@@ -55,16 +71,18 @@ class MediaFiles:
         return self.found(name) or self._root / self._folders[0] / name
 
     @cached_property
-    def _below(self) -> dict[str, Path]:
-        """Every file of the kind by its name, and without its ending; the first by its path goes before others."""
-        names: dict[str, Path] = {}
+    def _below(self) -> dict[str, list[Path]]:
+        """Every file of the kind by its name, and without its ending where no whole name is that; in order of their
+        paths."""
+        names: dict[str, list[Path]] = {}
         paths = [path for path in sorted(self._root.rglob("*")) if path.suffix.lower() in self._endings]
+        paths = [path for path in paths if path.is_file()]
         for path in paths:
-            if path.is_file():
-                names.setdefault(path.name, path)
+            names.setdefault(path.name, []).append(path)
+        stems: dict[str, list[Path]] = {}
         for path in paths:
-            names.setdefault(path.stem, path)
-        return names
+            stems.setdefault(path.stem, []).append(path)
+        return {**stems, **names}
 
 
 class Folder:
@@ -90,10 +108,13 @@ class Folder:
 
     def objects(self, path: Path) -> Iterator[tuple[str, JsonDict]]:
         """("FILE:LINE", object) for each line of a JSON Lines file. Raises DataMissing."""
-        with path.open(encoding="utf-8-sig") as lines:
-            for number, line in enumerate(lines, 1):
-                if line.strip():
-                    yield f"{path}:{number}", self._object(line, f"{path}:{number}")
+        try:
+            with path.open(encoding="utf-8-sig") as lines:
+                for number, line in enumerate(lines, 1):
+                    if line.strip():
+                        yield f"{path}:{number}", self._object(line, f"{path}:{number}")
+        except (OSError, UnicodeDecodeError) as error:
+            raise self.wrong(path, f"cannot be read ({error})") from error
 
     def object(self, path: Path) -> JsonDict:
         """The JSON object that a file is. Raises DataMissing."""
