@@ -11,7 +11,7 @@ from aiohttp import web
 
 from gpu_judge.addresses import listen_error, url_of
 from gpu_judge.embedded.judge import EmbeddedJudge
-from gpu_judge.lifetime import check_port_file, on_signals, watch_parent, write_port_file
+from gpu_judge.lifetime import check_port_file, on_signals, remove_port_file, watch_parent, write_port_file
 from gpu_judge.openai_api import build_app
 from vcap_jax.system.errors import VCapError
 from vcap_jax.world.noisy_perception import PerceptionConfig
@@ -39,6 +39,7 @@ def run(
     name = (model_name or MODEL_NAME) + perception.label
     app = build_app(EmbeddedJudge(perception=perception), name, key)
     try:
+        remove_port_file(port_file)
         with contextlib.suppress(KeyboardInterrupt):
             asyncio.run(_serve(app, host, port, port_file, parent))
     except VCapError as error:

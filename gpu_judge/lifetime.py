@@ -43,6 +43,22 @@ def check_port_file(path: Path | None) -> None:
         raise PortFileError(f"--port-file {path}: {path.parent} {what}: make it, or name a file elsewhere")
 
 
+def remove_port_file(path: Path | None) -> None:
+    """Takes away what an earlier start wrote: whoever waits for the file would ask a judge that does not judge yet.
+
+    Raises PortFileError.
+    """
+    if path is None:
+        return
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise PortFileError(
+            f"--port-file {path} is of an earlier start and cannot be removed ({error.strerror or error}): remove it, "
+            "or name a file elsewhere"
+        ) from error
+
+
 def write_port_file(path: Path | None, addresses: Sequence[str]) -> None:
     """Writes the addresses, one per line, so that nobody can see half of them; None writes nothing.
 

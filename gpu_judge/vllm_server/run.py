@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from gpu_judge.addresses import local_url_of, read_api_key, url_of
-from gpu_judge.lifetime import check_port_file, on_signals, watch_parent, write_port_file
+from gpu_judge.lifetime import check_port_file, on_signals, remove_port_file, watch_parent, write_port_file
 from gpu_judge.vllm_server import checks
 from gpu_judge.vllm_server.checkpoint import PUBLISHED, Checkpoint, read_checkpoint
 from gpu_judge.vllm_server.command import KEY_VARIABLE, ServerCommand, build_commands, listed_ports
@@ -89,6 +89,7 @@ def run(
         return _refuse([f"--log-dir {log_dir} cannot be written ({error}): name another folder"])
     try:
         addresses = [url_of(settings.host, command.port) for command in commands]
+        remove_port_file(port_file)
         asyncio.run(_supervise(launches, addresses, supervision, port_file, parent))
     except VCapError as error:
         print(f"serve.py: {error}", file=sys.stderr)

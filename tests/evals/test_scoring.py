@@ -124,6 +124,20 @@ def test_few_samples_are_read_ahead_and_a_stop_is_heard_while_one_is_read(
     ended.set()
 
 
+def test_a_stop_is_heard_where_the_judge_answers_at_once() -> None:
+    session = Session()
+    own = OwnData(
+        samples=samples(100),
+        references=None,
+        session=cast(RewardSession, session),
+        media=lambda sample: media(),
+        stop=lambda: len(session.groups) >= 40,
+    )
+    with pytest.raises(Stopped, match="stopped in an evaluation"):
+        list(scored(own, captions(100)))
+    assert len(session.groups) == 40
+
+
 def test_a_sample_whose_storage_is_gone_is_not_one_that_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     """An evaluation that counted it would be complete, and lack what a lost server had for a moment."""
     slept = list[float]()

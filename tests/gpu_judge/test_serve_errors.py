@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from gpu_judge.addresses import ListenError
-from gpu_judge.lifetime import PortFileError, check_port_file, write_port_file
+from gpu_judge.lifetime import PortFileError, check_port_file, remove_port_file, write_port_file
 from gpu_judge.serve import main
 from gpu_judge.vllm_server import checkpoint, checks, run
 from gpu_judge.vllm_server.checkpoint import CheckpointError, read_checkpoint
@@ -99,19 +99,36 @@ def test_a_port_file_that_cannot_be_written(
     monkeypatch.setattr("gpu_judge.lifetime.replace_file", full)
     monkeypatch.chdir(tmp_path)
     port = tmp_path / "port"
+    port.write_text("http://of.an.earlier.start\n")
     assert main([*line, "--port-file", str(port)]) == 1
     assert f"--port-file {port} cannot be written (No space left on device)" in told(capsys)
+    assert not port.exists()
 
 
 def test_port_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     check_port_file(None)
+    remove_port_file(None)
     write_port_file(None, ["http://a"])
+    remove_port_file(tmp_path / "port")  # there is none yet
     check_port_file(tmp_path / "port")
     write_port_file(tmp_path / "port", ["http://a", "http://b"])
     assert (tmp_path / "port").read_text() == "http://a\nhttp://b\n"
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     with pytest.raises(PortFileError, match="cannot be written to: make it"):
         check_port_file(tmp_path / "port")
+    remove_port_file(tmp_path / "port")
+    assert not (tmp_path / "port").exists()
+    monkeypatch.setattr(Path, "unlink", refused)
+    with pytest.raises(PortFileError, match=r"cannot be removed \(Permission denied\): remove it"):
+        remove_port_file(tmp_path / "port")
+
+
+@pytest.mark.parametrize("command", ["--print", "--check", "--port=-1"])
+def test_what_serves_nothing_leaves_the_addresses_of_an_earlier_start(command: str, tmp_path: Path) -> None:
+    port = tmp_path / "port"
+    port.write_text("http://of.an.earlier.start\n")
+    main(vllm_line(tmp_path, "--port-file", str(port), command))
+    assert port.read_text() == "http://of.an.earlier.start\n"
 
 
 @pytest.mark.parametrize("seconds", ["0", "-1", "nan"])

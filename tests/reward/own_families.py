@@ -41,6 +41,20 @@ class Length:
         return CandidateScore(reward=min(words, self.most) / self.most, components={"words": float(words)})
 
 
+class PoolSize(Length):
+    """All captions of the pool of references, counted."""
+
+    def __init__(self, config: RewardConfig, tools: FamilyTools) -> None:
+        self.size = float(sum(map(len, tools.references.values())))
+
+    @classmethod
+    def asks_judge(cls, config: RewardConfig) -> bool:
+        return True
+
+    def score(self, caption: str) -> CandidateScore:
+        return CandidateScore(reward=1.0, components={"references": self.size})
+
+
 class Short(Length):
     async def score_group(self, group: GroupForReward) -> GroupScores:
         whole = await super().score_group(group)

@@ -10,6 +10,7 @@ import pytest
 from tests.fake_clock import FakeClock
 from vcap_jax.reward.client import JudgeClient
 from vcap_jax.reward.config import JudgeConfig
+from vcap_jax.reward.endpoints import preference
 from vcap_jax.reward.errors import JudgeOutage, JudgeUnavailable
 from vcap_jax.reward.failures import Failure
 from vcap_jax.reward.question import Verdict
@@ -108,18 +109,36 @@ def test_our_own_mistakes_are_not_retried_and_carry_the_servers_words(
     assert outcome.statistics.failures == {"http_status": 1}
 
 
+@pytest.mark.parametrize("status", [401, 403])
 def test_a_key_that_is_refused_in_the_middle_of_a_run_ends_it_by_name(
-    judge: Any, settings: Any, replies: Any
+    judge: Any, settings: Any, replies: Any, status: int
 ) -> None:
     """Its captions would all be masked, and no step would learn from any."""
 
     def answer(body: dict[str, Any], n: int) -> Any:
-        judge.models_status = 401
-        return replies.Reply(status=401, raw='{"error": {"message": "expired"}}')
+        judge.models_status = status
+        return replies.Reply(status=status, raw='{"error": {"message": "expired"}}')
 
     judge.answer = answer
-    with pytest.raises(JudgeUnavailable, match=r"refuses the key \(401.*judge\.api_key_env"):
+    with pytest.raises(JudgeUnavailable, match=rf"refuses the key \({status}.*judge\.api_key_env"):
         ask(settings())
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_where_one_endpoint_refuses_the_key_another_is_asked(
+    judges: list[Any], settings: Any, replies: Any, status: int
+) -> None:
+    refusing, other = judges[:2]
+
+    def answer(body: dict[str, Any], n: int) -> Any:
+        refusing.models_status = status
+        return replies.Reply(status=status, raw='{"error": {"message": "expired"}}')
+
+    refusing.answer = answer
+    urls = (refusing.url, other.url)
+    route = next(f"g{k}" for k in range(100) if preference(f"g{k}", urls)[0] == 0)
+    assert isinstance(ask(settings(urls=urls), route=route).answer.result, Scores)
+    assert (len(refusing.bodies), len(other.bodies)) == (1, 1)
 
 
 @pytest.mark.parametrize(

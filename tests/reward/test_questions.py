@@ -23,7 +23,8 @@ def test_a_file_comes_back_as_it_was_written(tmp_path: Path) -> None:
     ("said", "letter"),
     [
         *[(text, "B") for text in ("B", " b ", "(B)", "B.", "B) blue", "blue", "BLUE", "(b) Blue")],
-        ("a", "C"),  # an option's own text comes before a letter
+        ("a", "C"),  # an option's own text comes before a small letter
+        ("A", "A"),
         ("?", UNKNOWN),
         ("B: it is blue", "B"),
         *[(text, None) for text in ("D", "blueish", "", "BA", "red or blue")],
@@ -36,6 +37,15 @@ def test_letters_of_options(said: str, letter: str | None) -> None:
     assert COLOUR.accepted(said) == letter
     if letter is not None:
         assert COLOUR.right(letter) == (letter == "B")
+
+
+@pytest.mark.parametrize(
+    ("said", "letter"), [("A", "A"), (" B ", "B"), ("C", "C"), ("a", "B"), ("b", "A"), ("(A)", "A")]
+)
+def test_a_letter_is_one_though_another_option_has_it_as_its_text(said: str, letter: str) -> None:
+    sign = Question(text="Which letter stands on the sign?", options=("B", "A", "C"), answer="B")
+    assert sign.accepted(said) == letter
+    assert sign.right(letter) == (letter == "A")
 
 
 @pytest.mark.parametrize(

@@ -118,7 +118,7 @@ def test_it_sees_its_share_and_its_scores_stay_out_of_the_reward(
     groups = [group(f"s{n}") for n in range(6)]
     with (
         RewardSession(RewardConfig(), first, seed=0) as session,
-        SecondJudge(second, RewardConfig(), seed=0) as other,
+        SecondJudge(second, RewardConfig(), seed=0, references={}) as other,
     ):
         futures = [session.submit(one) for one in groups]
         for one, future in zip(groups, futures, strict=True):
@@ -155,7 +155,7 @@ def test_what_the_run_keeps_of_its_captions_stays_where_both_judges_share_a_stor
     first = settings(model="first", media_uuid="never", store=store)
     with (
         RewardSession(RewardConfig(), first, seed=0) as session,
-        SecondJudge(second, RewardConfig(), seed=0) as other,
+        SecondJudge(second, RewardConfig(), seed=0, references={}) as other,
     ):
         future = session.submit(group("s0"))
         future.result()
@@ -172,7 +172,7 @@ def test_one_that_is_not_there_disturbs_nobody(judge: Any, settings: Any, clock:
     dead = settings(urls=("http://127.0.0.1:9",), model="dead", outage_timeout_s=20, max_tries=1)
     config = SecondJudgeConfig(share=1.0, judge=dead, max_pending=16)
     with RewardSession(RewardConfig(), settings(), seed=0) as session:
-        other = SecondJudge(config, RewardConfig(), seed=0, say=said.append, clock=clock)
+        other = SecondJudge(config, RewardConfig(), seed=0, references={}, say=said.append, clock=clock)
         for n in range(3):
             one = group(f"s{n}")
             future = session.submit(one)
@@ -201,7 +201,7 @@ def test_a_slow_one_is_not_waited_for_and_its_queue_is_bounded(
     config = SecondJudgeConfig(share=1.0, judge=settings(), max_pending=10)
     done: Future[GroupScores] = Future()
     done.set_result(GroupScores(sample_id="x", step=3, candidates=(candidate(0.5),) * 8))
-    other = SecondJudge(config, RewardConfig(), seed=0)
+    other = SecondJudge(config, RewardConfig(), seed=0, references={})
     for n in range(3):
         other.consider(group(f"s{n}"), done)
     row = other.metrics()
@@ -211,4 +211,27 @@ def test_a_slow_one_is_not_waited_for_and_its_queue_is_bounded(
 
 def test_a_family_that_asks_no_judge_has_no_second_one(settings: Any) -> None:
     with pytest.raises(FamilyError, match=r"imitation.*leave out second_judge"):
-        SecondJudge(SecondJudgeConfig(judge=settings()), RewardConfig(family="imitation"), seed=0)
+        SecondJudge(
+            SecondJudgeConfig(judge=settings()), RewardConfig(family="imitation"), seed=0, references={}
+        )
+
+
+def test_its_family_has_the_reference_pool_of_the_first_ones(settings: Any) -> None:
+    reward = RewardConfig(family="tests.reward.own_families:PoolSize")
+    pool = {"s0": ("A witness.", "Another."), "s1": ("A third.",)}
+    config = SecondJudgeConfig(share=1.0, judge=settings())
+    with (
+        RewardSession(reward, settings(), seed=0, references=pool) as session,
+        SecondJudge(config, reward, seed=0, references=pool) as other,
+    ):
+        future = session.submit(group("s0"))
+        assert {one.components["references"] for one in future.result().candidates} == {3.0}
+        other.consider(group("s0"), future)
+        row: dict[str, Any] = {}
+
+        def back() -> bool:
+            row.update(other.metrics())
+            return row["second_judge/pending"] == 0
+
+        until(back, "the scores of the second judge's family")
+    assert (row["second_judge/count"], row["second_judge/difference_references"]) == (8, 0)

@@ -15,6 +15,7 @@ import pytest
 
 from tests.patience import GUARD_S
 from tests.reward.stored import KEY, candidate, judgement, key, put
+from vcap_jax.reward import store as store_module
 from vcap_jax.reward.aggregation import RewardWeights
 from vcap_jax.reward.judge_query import verdict_form
 from vcap_jax.reward.restudy import restudy
@@ -143,6 +144,39 @@ def test_what_was_confirmed_survives_sigkill_and_others_read_meanwhile(tmp_path:
     with JudgementStore(path) as store:
         assert all(store.find(key(n)) is not None for n in range(confirmed + 1))
         store.put(key(-1), judgement()).result(GUARD_S)
+
+
+def test_rows_are_read_as_they_are_asked_for_while_a_writer_is_at_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run's store has a million rows."""
+    path, opened = tmp_path / "s", store_module._opened
+    fetched: list[tuple[Any, ...]] = []
+
+    def noted(cursor: sqlite3.Cursor, row: tuple[Any, ...]) -> tuple[Any, ...]:
+        fetched.append(row)
+        return row
+
+    def noting(*given: Any) -> sqlite3.Connection:
+        connection = opened(*given)
+        connection.row_factory = noted
+        return connection
+
+    put(path, *([candidate(step=step)] for step in range(50)))
+    with JudgementStore(path) as store:
+        for number in range(50):
+            store.put(key(number), judgement()).result(GUARD_S)
+        monkeypatch.setattr(store_module, "_opened", noting)
+        candidates, judgements = read_candidates(path), read_judgements(path)
+        next(candidates)
+        next(judgements)
+        assert 0 < len(fetched) < 20
+        # It waits for no reader, and no reader sees it.
+        store.put(KEY, judgement()).result(GUARD_S)
+        forget_candidates(path, step=7)
+        assert [one.step for one, _ in candidates] == [*range(1, 50)]
+        assert [found.candidate for found, _ in judgements] == [key(n).candidate for n in range(1, 50)]
+        assert len(store) == 51
 
 
 def test_what_is_no_store_is_named(tmp_path: Path) -> None:

@@ -21,6 +21,12 @@ def test_loopback_addresses_pass():
     VllmConfig(urls=("http://127.0.0.1:8100", "http://localhost:8100", "http://[::1]:8100"))
 
 
+@pytest.mark.parametrize("again", ["http://127.0.0.1:8100", "http://127.0.0.1:8100/"])
+def test_an_address_that_is_named_twice_is_refused(again):
+    with pytest.raises(ValueError, match=r"VllmConfig\nurls\n.*named twice"):
+        VllmConfig(urls=("http://127.0.0.1:8100", "http://127.0.0.1:8101", again))
+
+
 def test_settings_name_what_is_wrong():
     with pytest.raises(ValueError, match=r"rollout\.vllm\.urls is empty"):
         RolloutConfig(engine="vllm")

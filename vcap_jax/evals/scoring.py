@@ -140,9 +140,10 @@ def _asked(
 
 
 def _result(own: OwnData, future: Future[T], session: RewardSession) -> T:
-    while not wait([future], timeout=_LOOK_EVERY_S).done:
-        if own.stop():
-            # Its answers are in the store, so what has been asked is not asked again.
-            gone = session.unreachable
-            raise Stopped("stopped in an evaluation" + ("" if gone is None else f" while {gone}"))
-    return future.result()
+    # Also before the first wait: a judge that answers at once would be asked about all samples.
+    while not own.stop():
+        if wait([future], timeout=_LOOK_EVERY_S).done:
+            return future.result()
+    # Its answers are in the store, so what has been asked is not asked again.
+    gone = session.unreachable
+    raise Stopped("stopped in an evaluation" + ("" if gone is None else f" while {gone}"))

@@ -75,6 +75,8 @@ class Question:
         answer = answer.strip()
         if answer == UNKNOWN or not self.options:
             return answer or UNKNOWN
+        if answer in [*self.letters]:  # what is asked for, whichever option has it as its text
+            return answer
         for letter, option in zip(self.letters, self.options, strict=True):
             if answer.casefold() == option.casefold():
                 return letter

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from dataclasses import replace
 from statistics import fmean
@@ -83,6 +83,7 @@ def _result(future: Future[GroupScores] | None) -> GroupScores | BaseException |
 class SecondJudge:
     """Asks along with a run; ``consider`` and ``metrics`` may be called from the trainer's thread, neither waits.
 
+    references: the whole pool by sample, which the first judge's family has.
     Raises TemplateError, FamilyError and JudgeUnavailable for settings that cannot work at all.
     """
 
@@ -92,6 +93,7 @@ class SecondJudge:
         reward: RewardConfig,
         *,
         seed: int,
+        references: Mapping[str, Sequence[str]],
         say: Callable[[str], None] = _log.warning,
         clock: Clock | None = None,
     ) -> None:
@@ -103,7 +105,13 @@ class SecondJudge:
         self._config, self._seed, self._say = config, seed, say
         self._complained = False
         self._session = RewardSession(
-            reward, config.judge, seed=seed, role=SECOND, say=self._complain, clock=clock
+            reward,
+            config.judge,
+            seed=seed,
+            references=references,
+            role=SECOND,
+            say=self._complain,
+            clock=clock,
         )
         self._lock = threading.Lock()
         self._pairs: list[tuple[CandidateScore, CandidateScore]] = []

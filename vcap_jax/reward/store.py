@@ -240,14 +240,15 @@ def read_candidates(
     path: str | Path,
 ) -> Iterator[tuple[StoredCandidate, dict[str, JsonObject | None]]]:
     """Every candidate with its answers by pass (None where a text was worth 0 unasked or its judgement failed), in the
-    order of step, sample, group and place. Reads while another process writes, also a store of version 2.
+    order of step, sample, group and place: those that were there when the first was asked for, never all in memory.
+    Reads while another process writes, also a store of version 2.
     """
     with _reading(Path(path)) as connection:
         group_place = UNKNOWN_GROUP if version_of(connection) == 2 else "group_place"
         rows = connection.execute(
             f"SELECT step, sample_id, {group_place} AS its_group, place, caption, family, components, verdicts, reward "
             "FROM candidates ORDER BY step, sample_id, its_group, place"
-        ).fetchall()
+        )
         for step, sample_id, group, place, caption, family, components, verdicts, reward in rows:
             stored = StoredCandidate(
                 step=step,
@@ -270,15 +271,16 @@ def read_candidates(
 
 
 def read_judgements(path: str | Path) -> Iterator[tuple[JudgementKey, Judgement]]:
-    """Every judgement, without its prompt's hash, in the order in which they were stored."""
+    """Every judgement, without its prompt's hash, in the order in which they were stored; read as the candidates
+    are."""
     with _reading(Path(path)) as connection:
         rows = connection.execute(
             "SELECT model, instruction, version, media, reference, candidate, answer, prompt_tokens, cached_tokens, "
             "completion_tokens, seconds, tries FROM judgements ORDER BY stored_at"
-        ).fetchall()
-    for row in rows:
-        names = ("model", "instruction", "version", "media", "reference", "candidate")
-        yield JudgementKey(**dict(zip(names, row, strict=False)), prompt=""), _judgement(row[6:])
+        )
+        for row in rows:
+            names = ("model", "instruction", "version", "media", "reference", "candidate")
+            yield JudgementKey(**dict(zip(names, row, strict=False)), prompt=""), _judgement(row[6:])
 
 
 def forget_candidates(path: str | Path, *, step: int) -> None:

@@ -28,7 +28,8 @@ _RETRIED_STATUS = frozenset({408, 409, LIMITED})
 class Try:
     """One HTTP exchange: a completion, or a failure with whether and when to ask again.
 
-    gone: the server does not know the key, the model or the address. limited: it says that too much is asked of it.
+    gone: the server refuses the key, or does not know the model or the address. limited: it says that too much is
+    asked of it.
     """
 
     outcome: Outcome
@@ -53,7 +54,7 @@ def read_reply(reply: Reply, endpoint: Endpoint, identity: str) -> Try:
             failure=Failure(reason="http_status", detail=f"{reply.status}: {error_message(reply.raw)}"),
             again=reply.status >= 500 or reply.status in _RETRIED_STATUS,
             retry_after=reply.retry_after,
-            gone=reply.status in (401, 404),
+            gone=reply.status in (401, 403, 404),
             limited=reply.status == LIMITED,
         )
     completion = read_completion(reply.raw)

@@ -31,11 +31,17 @@ def _loopback(url: str) -> str:
     return url
 
 
+def _addresses(urls: tuple[str, ...]) -> tuple[str, ...]:
+    if len({url.rstrip("/") for url in urls}) < len(urls):
+        raise ValueError("an address is named twice")
+    return urls
+
+
 @settings
 class VllmConfig:
     """The servers of the "vllm" engine, which draw captions, and what is done about their numerics."""
 
-    urls: tuple[Annotated[str, AfterValidator(_loopback)], ...] = ()
+    urls: Annotated[tuple[Annotated[str, AfterValidator(_loopback)], ...], AfterValidator(_addresses)] = ()
     """Base addresses, like http://127.0.0.1:8100. Groups go to them in turn. Loopback only: new
     weights are loaded over routes that know no password."""
     weights_dir: str = "/dev/shm"

@@ -70,7 +70,7 @@ def test_servers_end_with_a_serve_that_is_killed(vllm: Path, tmp_path: Path) -> 
     until(lambda: not answers(port) and not family(starts(vllm, port)[0]), "the end of the server")
 
 
-def run_here(vllm: Path, folder: Path) -> int:
+def run_here(vllm: Path, folder: Path, port_file: Path | None = None) -> int:
     chosen = ServeSettings(
         model=write_checkpoint(folder / "model"),
         gpus=None,
@@ -79,17 +79,20 @@ def run_here(vllm: Path, folder: Path) -> int:
         media_cache_gb=0.01,
         cpu_cache_gb=1,
     )
-    return run.run(chosen, QUICK, log_dir=folder / "logs", port_file=None, parent=None)
+    return run.run(chosen, QUICK, log_dir=folder / "logs", port_file=port_file, parent=None)
 
 
 def test_an_endless_crash_is_told_with_status_1(
     vllm: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     give_orders(vllm, mode="crash")
-    assert run_here(vllm, tmp_path) == 1
+    addresses = tmp_path / "addresses"
+    addresses.write_text("http://of.an.earlier.start\n")
+    assert run_here(vllm, tmp_path, addresses) == 1
     told = capsys.readouterr().err
     assert "failed 3 times without becoming ready" in told
     assert "no memory is left for the key and value cache" in told
+    assert not addresses.exists()  # nobody waits for a judge that never judged
 
 
 def test_the_cause_of_a_crash_is_told_though_it_stands_far_above_the_end_of_the_log(
