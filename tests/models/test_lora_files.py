@@ -84,6 +84,7 @@ def test_other_settings_are_refused_with_those_to_set(folder):
         ({"bias": "all"}, "not plain LoRA: bias=all"),
         ({"rank_pattern": {"q_proj": 4}}, "not plain LoRA: rank_pattern="),
         ({"init_lora_weights": "pissa_niter_16"}, "not plain LoRA: init_lora_weights=pissa_niter_16"),
+        ({"init_lora_weights": "lora_ga"}, "not plain LoRA: init_lora_weights=lora_ga"),
         ({"peft_type": "IA3"}, "of type 'IA3', not LORA"),
     ],
 )

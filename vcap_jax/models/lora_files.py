@@ -45,7 +45,7 @@ _NOT_PLAIN = (
 
 
 # Beginnings that move the base's own weights: the adapter belongs to those, not to the base as it is published.
-_MOVE_THE_BASE = ("pissa", "olora", "corda", "loftq")
+_MOVE_THE_BASE = ("pissa", "olora", "corda", "loftq", "lora_ga")
 
 
 class AdapterError(VCapError, ValueError):

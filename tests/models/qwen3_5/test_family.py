@@ -202,6 +202,16 @@ def test_a_run_is_planned(checkpoint: Path) -> None:
     assert plan.fits
 
 
+def test_what_is_computed_with_in_float32_is_drawn_with_as_it_is_trained(checkpoint: Path) -> None:
+    """In bfloat16 a convolution's kernel would be another one, and its small updates never reach what is drawn."""
+    params = nnx.state(load_model(checkpoint, placement=placement()), nnx.Param)
+    types = Qwen35Family().decoded_types(params, jnp.bfloat16)
+    kept = {
+        path[-1] for path, dtype in nnx.to_flat_state(types) if dtype == jnp.float32 and path[0] == "text"
+    }
+    assert kept == {"scale", "log_rate", "rate_bias", "conv"}
+
+
 def test_published_sizes_are_found_by_name() -> None:
     named = model_of(ModelConfig(path="Qwen/Qwen3.5-4B"))
     assert named.family.model_type == "qwen3_5"

@@ -40,7 +40,7 @@ Memories = TypeVar("Memories", default=tuple[Memory, ...])
 GraphDef: TypeAlias = nnx.GraphDef[Qwen35]
 
 _DELTA, _ATTENTION = ("text", "delta_layers"), ("text", "attention_layers")
-_AS_KEPT = ("scale", "log_rate", "rate_bias")
+_AS_KEPT = ("scale", "log_rate", "rate_bias", "conv")
 """Parameters that are computed with in float32, whatever the type of the computation."""
 
 
