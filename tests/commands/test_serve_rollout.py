@@ -82,6 +82,21 @@ def test_a_folder_that_was_named_is_left(tmp_path: Path, folders: list[Path]) ->
     assert folders == []
 
 
+def test_a_server_that_is_still_starting_keeps_its_folder(tmp_path: Path, folders: list[Path]) -> None:
+    """Nothing listens at its port yet, nor while its supervisor starts it again."""
+    living, ended = subprocess.Popen(["sleep", "600"]), subprocess.Popen(["true"])
+    ended.wait()
+    names = [tmp_path / "tmp" / f"vcap-rollout-policy-1-{process.pid}-x" for process in (living, ended)]
+    for name in names:
+        name.mkdir()
+    try:
+        start(tmp_path)
+        assert [name.exists() for name in names] == [True, False]
+    finally:
+        living.kill()
+        living.wait()
+
+
 def test_a_running_server_keeps_its_folder(
     tmp_path: Path, folders: list[Path], capsys: pytest.CaptureFixture[str]
 ) -> None:

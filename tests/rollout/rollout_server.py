@@ -45,16 +45,16 @@ async def _broken(
 class RolloutServer:
     """Runs in a thread while the ``with`` block lasts.
 
-    processed: whether log-probabilities are reported after the sampling rules. development: whether the routes for
-    weights exist. on_chat: called with (request, answer) before an answer is sent; may change the answer, or return a
-    response to send instead. sleeper: its sleep mode, if it has one.
+    first_logprob: what is reported of a token that alone is allowed. development: whether the routes for weights exist.
+    on_chat: called with (request, answer) before an answer is sent; may change the answer, or return a response to send
+    instead. sleeper: its sleep mode, if it has one.
     """
 
     def __init__(
         self,
         processor: Processor,
         *,
-        processed: bool = True,
+        first_logprob: float = 0.0,
         development: bool = True,
         on_chat: Callable[[dict[str, Any], dict[str, Any]], web.Response | None] = lambda request, answer: (
             None
@@ -62,7 +62,7 @@ class RolloutServer:
         sleeper: Sleeper | None = None,
     ) -> None:
         self.sleeper = sleeper
-        self._processor, self._processed, self._on_chat = processor, processed, on_chat
+        self._processor, self._first_logprob, self._on_chat = processor, first_logprob, on_chat
         self._development = development
         self.calls: list[str] = []
         self.chats: list[dict[str, Any]] = []
@@ -116,8 +116,7 @@ class RolloutServer:
         body = await request.json()
         self._works("a completion")
         assert len(body["allowed_token_ids"]) == 1
-        logprob = 0.0 if self._processed else -4.2
-        return web.json_response({"choices": [{"logprobs": {"token_logprobs": [logprob]}}]})
+        return web.json_response({"choices": [{"logprobs": {"token_logprobs": [self._first_logprob]}}]})
 
     async def _rpc(self, request: web.Request) -> web.Response:
         body = await request.json()

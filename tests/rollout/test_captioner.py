@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.patience import GUARD_S
 from vcap_jax.data.errors import MediaError
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.pipeline import BadSample
@@ -112,3 +114,16 @@ def test_what_is_captioned_is_let_go_of(policy: Any) -> None:
         most = max(most, len(alive))
     # Those in work and those read ahead, not all that there were.
     assert most < 20
+
+
+def test_as_many_are_read_at_once_as_there_are_threads(policy: Any) -> None:
+    """However few are captioned together."""
+    together = threading.Barrier(8)
+
+    def load(sample: Sample) -> Read:
+        together.wait(GUARD_S)
+        return Read(sample)
+
+    samples = [Sample(id=str(n), images=(Path("x"),)) for n in range(8)]
+    captioner = ManifestCaptioner(policy, Source(), load, threads=8)  # type: ignore[arg-type]
+    assert len(list(captioner.run({}, samples, seed=0))) == 8

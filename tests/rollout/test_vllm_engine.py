@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import math
 import os
 import stat
 from collections.abc import Callable, Iterator
@@ -196,9 +197,18 @@ def test_a_server_with_another_prompt_is_refused(policy, batches, tmp_path):
 
 def test_raw_logprobs_are_refused(policy, tmp_path):
     with (
-        RolloutServer(policy.processor, processed=False) as server,
+        RolloutServer(policy.processor, first_logprob=-4.2) as server,
         engine(policy, tmp_path, server) as rollout,
         pytest.raises(RolloutError, match="--logprobs-mode processed_logprobs"),
+    ):
+        rollout.connect()
+
+
+def test_a_server_whose_weights_give_no_numbers_is_refused(policy, tmp_path):
+    with (
+        RolloutServer(policy.processor, first_logprob=math.nan) as server,
+        engine(policy, tmp_path, server) as rollout,
+        pytest.raises(RolloutError, match="log-probability that is not a number"),
     ):
         rollout.connect()
 

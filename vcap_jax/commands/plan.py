@@ -19,11 +19,22 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from vcap_jax.run.command_line import command_parser, guarded
+
+
+def _fraction(text: str) -> float:
+    try:
+        share = float(text)
+    except ValueError:
+        share = math.nan
+    if not 0 < share <= 1:
+        raise argparse.ArgumentTypeError(f"give a share above 0 and at most 1, not {text!r}")
+    return share
 
 
 def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -43,7 +54,12 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
         type=int,
         help="GPUs of the node for the policy, the others are the judge's (default: all)",
     )
-    parser.add_argument("--memory-fraction", type=float, help="of each device's memory that programs may use")
+    parser.add_argument(
+        "--memory-fraction",
+        type=_fraction,
+        metavar="SHARE",
+        help="of each device's memory that programs may use, above 0 and at most 1",
+    )
     parser.add_argument(
         "--typical",
         action="store_true",

@@ -7,6 +7,7 @@ them controls the server. They are used on loopback addresses only.
 from __future__ import annotations
 
 import json
+import math
 import queue
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import wait
@@ -143,6 +144,11 @@ class VllmServer:
             logprob = float(answer["choices"][0]["logprobs"]["token_logprobs"][0])
         except (KeyError, IndexError, TypeError):
             raise RolloutError(f"{self.url} reports no log-probabilities; is this a vLLM server?") from None
+        if math.isnan(logprob):
+            raise RolloutError(
+                f"{self.url} reports a log-probability that is not a number: what it computes with its weights is no "
+                "distribution. Start it again with launch/serve_rollout.py, and look at its log"
+            )
         if abs(logprob) > 1e-3:
             raise RolloutError(
                 f"{self.url} reports log-probabilities of the raw logits, not of the distribution it samples from; "

@@ -19,6 +19,7 @@ from vcap_jax.parallel.sharding import MeshConfig, Placement
 from vcap_jax.run.checkpoint_source import configured_processor, lineage
 from vcap_jax.run.config import RunConfig
 from vcap_jax.run.model_loading import load_model
+from vcap_jax.system.after_process import runs
 from vcap_jax.system.child_python import ROOT
 
 SERVED_NAME = "policy"
@@ -32,13 +33,17 @@ _SMALL_FILES = ("config.json", "generation_config.json")
 
 
 def new_folder(port: int) -> Path:
-    """A new folder for the server of a port, for this user alone. What earlier ones have left there is removed: with
-    weights that were written out it is as large as the model."""
+    """A new folder for the server of a port that takes this process's place, for this user alone. What earlier ones
+    have left there is removed: with weights that were written out it is as large as the model."""
     root, prefix = Path(tempfile.gettempdir()), f"vcap-rollout-policy-{port}-"
     for left in root.glob(f"{prefix}*"):
-        if not left.is_symlink() and left.is_dir() and left.stat().st_uid == os.geteuid():
+        if left.is_symlink() or not left.is_dir() or left.stat().st_uid != os.geteuid():
+            continue
+        owner = left.name.removeprefix(prefix).partition("-")[0]
+        # Nothing listens yet where a server is still starting, or is started again.
+        if not (owner.isdecimal() and int(owner) != os.getpid() and runs(int(owner))):
             shutil.rmtree(left)
-    return Path(tempfile.mkdtemp(prefix=prefix))
+    return Path(tempfile.mkdtemp(prefix=f"{prefix}{os.getpid()}-"))
 
 
 def server_environment(vllm: Path, own: Mapping[str, str]) -> dict[str, str]:
