@@ -97,14 +97,32 @@ def test_a_setting_that_is_younger_than_a_run_is_its_default(tmp_path: Path) -> 
     assert "model.lora.rank=8" in found.pop(("adapted",))
 
 
-def test_rounds_of_several_seeds_are_one_arm_though_each_has_its_own_pool(tmp_path: Path) -> None:
+@pytest.mark.parametrize("relative", [False, True])
+def test_rounds_of_several_seeds_are_one_arm_though_each_has_its_own_pool(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, relative: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)
     for seed in (0, 1):
-        recipe = tmp_path / f"improve{seed}"
+        recipe = (Path() if relative else tmp_path) / f"improve{seed}"
         for round_, pool in (("e1", None), ("e2", str(recipe / "pools" / "e1.jsonl"))):
             write_run(recipe / round_, seed, 0.5, data={"references": pool})
-    first, second = arms(tmp_path)
-    assert [len(first.runs), len(second.runs)] == [2, 2]
-    assert second.label == ("data.references=pools/e1.jsonl",)
+        write_run(
+            recipe / "self" / "student", seed, 0.5, sft={"captions": str(recipe / "self" / "best.jsonl")}
+        )
+    found = arms(tmp_path)
+    assert [len(arm.runs) for arm in found] == [2, 2, 2]
+    assert {arm.label for arm in found} == {
+        (),
+        ("data.references=pools/e1.jsonl",),
+        ("sft.captions=best.jsonl",),
+    }
+
+
+def test_runs_of_one_pool_are_one_arm_wherever_they_lie(tmp_path: Path) -> None:
+    for place, pool in (("a", "/pools/e1.jsonl"), ("deep/er/b", "/pools/e1.jsonl")):
+        write_run(tmp_path / place, len(place), 0.5, data={"references": pool})
+    (arm,) = arms(tmp_path)
+    assert len(arm.runs) == 2
 
 
 def test_a_step_without_a_reward_and_a_figure_of_nothing_leave_the_others(tmp_path: Path) -> None:

@@ -185,7 +185,10 @@ def test_the_step_that_a_run_starts_from_stays(full, tmp_path) -> None:
     assert (begun.model.step, folder.resumed) == (3, False)
     assert load_config(RunConfig, [folder.config]).model.step == 3
     start = arrays(load_start(begun, PLACEMENT))
+    open_run(config(source), tmp_path / "idle")
     save(RunFolder(source), load_captioner(RunConfig(), str(source), PLACEMENT), 4, keep=2)
+    # Begun anew, for it had done nothing: from what is there now, as the earlier step may be gone.
+    assert open_run(config(source), tmp_path / "idle", resume=False)[0].model.step == 4
     resumed, folder = open_run(config(source), new)
     assert (resumed.model.step, folder.resumed) == (3, True)
     same(arrays(load_start(resumed, PLACEMENT)), start)

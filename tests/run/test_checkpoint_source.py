@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -9,7 +10,7 @@ import pytest
 
 from vcap_jax.report.best_checkpoint import Best, write_best
 from vcap_jax.report.run_folder import RunFolder
-from vcap_jax.run.checkpoint_source import checkpoint_source, lineage
+from vcap_jax.run.checkpoint_source import checkpoint_files, checkpoint_source, lineage
 from vcap_jax.run.config import RunConfig
 from vcap_jax.training.checkpoint import Checkpointer, CheckpointError
 from vcap_jax.world.backbone import BACKBONE_FOLDER
@@ -51,3 +52,26 @@ def test_best_names_the_checkpoint_that_the_run_keeps_as_its_best(tmp_path: Path
     assert checkpoint_source(str(folder.root)).step == 8
     with pytest.raises(ValueError, match="leave the step out"):
         checkpoint_source("embedded", "best")
+
+
+def test_files_of_a_checkpoint_that_is_being_removed_are_those_of_one_that_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = RunFolder.open(tmp_path / "run", RunConfig())
+    with Checkpointer(folder.checkpoints) as checkpoints:
+        checkpoints.save(4, {"params": jnp.zeros(2)})
+    assert checkpoint_files(str(folder.root), 4) is not None
+    is_file = Path.is_file
+
+    def going(path: Path) -> bool:
+        """Each goes as soon as it was listed."""
+        there = is_file(path)
+        if there and folder.checkpoints in path.parents:
+            path.unlink()
+        return there
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "is_file", going)
+        assert checkpoint_files(str(folder.root), 4) is None
+    shutil.rmtree(folder.checkpoints / "4")
+    assert checkpoint_files(str(folder.root), 4) is None

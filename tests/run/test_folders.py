@@ -147,6 +147,34 @@ def test_stages_are_judged_by_one_judge(tmp_path: Path) -> None:
     assert noted_judge(open_subrun(config, whole, whole.root / "e2")) == "A"
 
 
+@pytest.mark.parametrize("where", [".", "e1"])
+def test_a_text_that_decided_an_earlier_stage_may_not_be_edited(tmp_path: Path, where: str) -> None:
+    """The judge's note is the whole's where the whole has scored, as in distillation, and else the first stage's."""
+    text = tmp_path / "image.txt"
+    text.write_text("Judge mildly.")
+    reward = RewardConfig(instructions=InstructionPaths(image=str(text)))
+    config, whole = open_run(RunConfig(), tmp_path / "all")
+    open_subrun(config, whole, whole.root / "e1")
+    remember_judge(RunFolder(whole.root / where), "A", reward)
+    stage = open_subrun(config, whole, whole.root / "e2")
+    remember_judge(stage, "A", reward)
+    text.write_text("Judge harshly.")
+    with pytest.raises(RunFolderError, match=r"another text in the file of reward\.instructions\.image"):
+        remember_judge(stage, "A", reward)
+
+
+def test_a_note_that_knows_no_texts_learns_them(tmp_path: Path) -> None:
+    text = tmp_path / "image.txt"
+    text.write_text("Judge mildly.")
+    reward = RewardConfig(instructions=InstructionPaths(image=str(text)))
+    folder = begun(tmp_path / "run")
+    note_judge(folder, "A", {})
+    remember_judge(folder, "A", reward)
+    text.write_text("Judge harshly.")
+    with pytest.raises(RunFolderError, match="another text"):
+        remember_judge(folder, "A", reward)
+
+
 def test_a_run_of_before_resumes_without_the_settings_that_it_did_not_know(tmp_path: Path) -> None:
     folder = begun(tmp_path / "run")
     then = parse_yaml(dump_config(RunConfig()))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,8 @@ from vcap_jax.report.run_folder import RunFolder, RunFolderError, flat_settings,
 from vcap_jax.system.json_values import JsonObject, JsonValue
 
 REWARD = "reward/mean"
-_POOL = "data.references"
+_CAPTIONS = ("data.references", "sft.captions")
+"""Files that a recipe gives to its parts, of what others of its parts have written."""
 _JUDGE = "judge.model"
 _IDENTITY = ("name", "seed")
 _ENDS = 10
@@ -123,9 +123,12 @@ def read_run(
     """
     run = RunFolder(folder)
     settings = dict(flat_settings(with_defaults(schema, run.written_config(), str(run.config))))
-    if isinstance(pool := settings.get(_POOL), str) and Path(pool).is_absolute():
-        # A round's pool lies in the folder of its recipe, which another seed's recipe has too.
-        settings[_POOL] = os.path.relpath(pool, folder.parent)
+    for key in _CAPTIONS:
+        if isinstance(pool := settings.get(key), str):
+            whole, recipe = Path(pool).absolute(), folder.absolute().parent
+            if whole.is_relative_to(recipe):
+                # What a recipe has made lies in its folder, and another seed's recipe has made the same.
+                settings[key] = str(whole.relative_to(recipe))
     return PastRun(
         title=run.title,
         folder=folder,

@@ -15,7 +15,7 @@ from vcap_jax.run.checkpoint_source import check_start, starting_source
 from vcap_jax.run.command_line import other_command
 from vcap_jax.run.config import RunConfig
 from vcap_jax.run.inputs import Work, check_inputs
-from vcap_jax.run.judge_record import note_judge, noted_judge
+from vcap_jax.run.judge_record import note_judge, note_same_judge, noted_judge
 from vcap_jax.system.json_values import JsonObject, as_object, as_text, as_whole
 
 logger = logging.getLogger(__name__)
@@ -130,7 +130,7 @@ def open_run(
         if not there.begun:
             for note in check_inputs(config, work):
                 logger.info("%s", note)
-        pinned = _pinned(config, there)
+        pinned = _pinned(config, there, resume)
         folder = _open(root, pinned, MAY_DIFFER, resume=resume)
         return folder.resumed, pinned.model.step
 
@@ -138,10 +138,11 @@ def open_run(
     return _starting_at(config, step), RunFolder(root, resumed=resumed)
 
 
-def _pinned(config: RunConfig, folder: RunFolder) -> RunConfig:
+def _pinned(config: RunConfig, folder: RunFolder, resume: bool) -> RunConfig:
     """``config`` with the step of the run it starts from: as ``folder`` was begun, else the one that is there now."""
     begun_with = _section(folder, "model")
-    if not folder.config.exists() or (begun_with.get("path") != config.model.path and not folder.begun):
+    same = resume and folder.config.exists() and begun_with.get("path") == config.model.path
+    if not (same or folder.begun):
         check_start(config)
         return _starting_at(config, starting_source(config).step)
     if config.model.step is not None:
@@ -158,7 +159,7 @@ def check_resumption(config: RunConfig, root: Path) -> bool:
     """Whether ``open_run`` would go on with a run at ``root``; nothing is written. Raises RunFolderError."""
     folder = RunFolder(root)
     if folder.config.exists():  # what a new run starts from is looked at when it begins
-        config = _pinned(config, folder)
+        config = _pinned(config, folder, resume=True)
     may_differ, remedies, _ = _resuming(config, folder, MAY_DIFFER)
     return folder.check_resumption(config, may_differ=may_differ, remedies=remedies)
 
@@ -237,10 +238,7 @@ def open_subrun(config: RunConfig, whole: RunFolder, root: Path, processes: Proc
 
     def opened() -> bool:
         stage = _open(root, config, SUBRUN_MAY_DIFFER, resume=True)
-        siblings = (noted_judge(RunFolder(entry)) for entry in sorted(whole.root.iterdir()))
-        judged_by = next(filter(None, siblings), None)
-        if judged_by is not None and noted_judge(stage) is None:
-            note_judge(stage, judged_by, {})  # stages are compared with each other
+        note_same_judge(stage, [whole, *map(RunFolder, sorted(whole.root.iterdir()))])
         _share_world(config, whole, stage)
         return stage.resumed
 

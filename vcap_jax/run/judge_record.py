@@ -7,7 +7,7 @@ serve, and the files that ``reward`` names may be edited. Rewards before and aft
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
@@ -28,6 +28,14 @@ def noted_judge(folder: RunFolder) -> str | None:
 def note_judge(folder: RunFolder, model: str, files: Mapping[str, str]) -> None:
     """Writes the note. files: digests by setting (``judging_files``)."""
     write_json(folder.root / _FILE, asdict(_Note(model=model, files=files)))
+
+
+def note_same_judge(folder: RunFolder, others: Iterable[RunFolder]) -> None:
+    """Notes the judge of the first of ``others`` that has one, unless there is a note: parts of an undertaking are
+    compared with each other."""
+    judged_by = next(filter(None, map(_read, others)), None)
+    if judged_by is not None and _read(folder) is None:
+        note_judge(folder, judged_by.model, judged_by.files)
 
 
 def remember_judge(folder: RunFolder, model: str, reward: RewardConfig, *, first: bool = True) -> None:
@@ -53,6 +61,10 @@ def remember_judge(folder: RunFolder, model: str, reward: RewardConfig, *, first
             f"the run in {folder.root} was judged with another text in the file of {', '.join(changed)}: put it back, "
             "or start a new run"
         )
+    if (
+        first and not files.keys() <= before.files.keys()
+    ):  # of a note that was made before the files were looked at
+        note_judge(folder, model, {**files, **before.files})
 
 
 def judging_files(reward: RewardConfig) -> dict[str, str]:
