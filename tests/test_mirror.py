@@ -10,6 +10,7 @@ ROOT = Path(__file__).resolve().parents[1]
 TESTS = ROOT / "tests"
 OF_SEVERAL_MODULES = {
     # Whole ways, as a user goes them.
+    "captioning/test_many_requests.py",
     "commands/test_overrides.py",
     "evals/benchmarks/test_embedded_world.py",
     "evals/test_add_an_evaluation.py",

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 
 from PIL import Image
 
-from vcap_jax.captioning.engines import Drawing, Pixels, drawn_by, opened
+from vcap_jax.captioning.engines import Drawing, Part, Pixels, drawn_by, opened
+from vcap_jax.captioning.settings import ASKING
 from vcap_jax.data.errors import MediaError
-from vcap_jax.data.manifest import Sample
 from vcap_jax.data.pipeline import BadSample
 from vcap_jax.rollout.captioner import Captioned
 from vcap_jax.rollout.sampler import RolloutConfig
@@ -21,8 +21,11 @@ from vcap_jax.system.json_values import JsonDict
 class ReadingEngine:
     """Says a picture's size and mean (implements ``Engine``).
 
-    batches: the indices of every call, in order. before: called before each caption.
+    batches: the indices of every part, in order. before: called before each caption.
     """
+
+    asking: tuple[str, ...] = ASKING
+    alike = True
 
     def __init__(self, name: str = "a reader", before: Callable[[int], None] = lambda index: None) -> None:
         self.config, self.name = RunConfig(), name
@@ -43,27 +46,21 @@ class ReadingEngine:
         return {}
 
     def captions(
-        self,
-        samples: Sequence[Sample],
-        indices: Sequence[int],
-        rollout: RolloutConfig,
-        *,
-        seed: int,
-        pixels: Pixels,
-        on_bad: Callable[[BadSample], None],
-    ) -> Iterator[Captioned]:
-        assert len({sample.id for sample in samples}) == len(samples)
-        self.batches.append(list(indices))
-        for sample, index in zip(samples, indices, strict=True):
-            self._before(index)
-            try:
-                seen = [self._said(path, pixels) for path in sample.files]
-            except MediaError as error:
-                on_bad(BadSample(id=sample.id, reason=str(error)))
-                continue
-            count = rollout.group_size
-            texts = tuple(f"{seen} {sample.prompt or ''} {index}/{seed}/{k}" for k in range(count))
-            yield Captioned(sample, texts, (3,) * count, (False,) * count)
+        self, parts: Iterable[Part], rollout: RolloutConfig, *, seed: int, pixels: Pixels
+    ) -> Iterator[Captioned | BadSample]:
+        for part in parts:
+            assert len({sample.id for sample in part.samples}) == len(part.samples)
+            self.batches.append(list(part.indices))
+            for sample, index in zip(part.samples, part.indices, strict=True):
+                self._before(index)
+                try:
+                    seen = [self._said(path, pixels) for path in sample.files]
+                except MediaError as error:
+                    yield BadSample(id=sample.id, reason=str(error))
+                    continue
+                count = rollout.group_size
+                texts = tuple(f"{seen} {sample.prompt or ''} {index}/{seed}/{k}" for k in range(count))
+                yield Captioned(sample, texts, (3,) * count, (False,) * count)
 
     def _said(self, path: Path, pixels: Pixels) -> str:
         if path.suffix == ".mp4":

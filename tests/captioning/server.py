@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from hashlib import blake2b
 
 from aiohttp import web
 
 from tests.patience import GUARD_S
-from vcap_jax.reward.endpoint import GREETING
+from tests.reward.scripted_judge import greets
 from vcap_jax.system.event_loop import LoopThread
 
 
@@ -17,7 +17,8 @@ class Captioning:
     """Answers with the pictures' hash and the seed.
 
     speechless: pictures that get nothing but blanks; endless: whose captions are cut off. lost: requests, by their
-    number, that get a server error. owned_by: "vllm" makes it known as a server that keeps media.
+    number, that get a server error. owned_by: "vllm" makes it known as a server that keeps media. before: awaited
+    before each answer, with the request.
     """
 
     def __init__(self) -> None:
@@ -26,17 +27,20 @@ class Captioning:
         self.speechless: set[str] = set()
         self.endless: set[str] = set()
         self.lost: set[int] = set()
+        self.before: Callable[[dict], Awaitable[object]] | None = None
 
     async def models(self, _: web.Request) -> web.Response:
         return web.json_response({"data": [{"id": "a-captioner", "owned_by": self.owned_by}]})
 
     async def chat(self, request: web.Request) -> web.Response:
         body = await request.json()
-        if body["messages"] == GREETING:
+        if greets(body):
             return web.json_response({"error": {"message": "no picture"}}, status=400)
         self.bodies.append(body)
         if len(self.bodies) in self.lost:
             return web.json_response({"error": {"message": "busy"}}, status=500)
+        if self.before is not None:
+            await self.before(body)
         picture = picture_of(body)
         text = " " if picture in self.speechless else f"Picture {picture}, seed {body['seed']}."
         finish = "length" if picture in self.endless else "stop"

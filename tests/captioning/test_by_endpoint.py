@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
-from tests.captioning.engine import write_pictures
+from tests.captioning.engine import ReadingEngine, write_pictures
 from tests.captioning.server import Captioning, served
 from tests.patience import GUARD_S
 from vcap_jax.captioning.captioner import Captioner
 from vcap_jax.captioning.engines import Drawing
+from vcap_jax.captioning.file import CaptionJob, about_file, write_caption_file
 from vcap_jax.captioning.inputs import Inputs
+from vcap_jax.captioning.parts import parts_folder
 from vcap_jax.configuration import ConfigError
 from vcap_jax.reward.errors import JudgeUnavailable
 from vcap_jax.world.dataset import write_dataset
@@ -119,6 +122,43 @@ def test_captions_of_pictures_that_were_sent_otherwise_are_others(tmp_path: Path
     assert not {"judge_media", "video_input"} & noted[0].keys(), "as earlier versions noted it"
     assert noted[1] == {**noted[0], "judge_media": {"max_edge": 4}}
     assert noted[2] == {**noted[0], "video_input": "frames"}
+
+
+def test_sizes_of_a_policys_pictures_are_neither_noted_nor_taken(tmp_path: Path) -> None:
+    with served(Captioning()) as url:
+        with load(url, "data.max_frames=7", "data.max_pixels=null") as captioner:
+            noted = captioner.described(Drawing(), 1)
+        for setting in ("data.max_pixels=4096", "data={max_frame_tokens: 64}"):
+            with pytest.raises(
+                ConfigError, match=r"data\.max_.*: a served model .* data\.judge_media\.max_edge"
+            ):
+                load(url, setting)
+    assert (noted["max_frames"], noted["fps"]) == (7, None)
+    assert not {"max_pixels", "max_frame_tokens"} & noted.keys()
+    of_a_policy = Captioner(ReadingEngine()).described(Drawing(), 1)
+    assert {"max_pixels", "max_frames", "max_frame_tokens", "fps"} <= of_a_policy.keys()
+
+
+@pytest.mark.parametrize("joined", [True, False])
+def test_a_file_whose_note_has_sizes_of_a_policys_pictures_is_gone_on_with(
+    tmp_path: Path, joined: bool
+) -> None:
+    """As earlier versions noted them, which took them for nothing."""
+    write_pictures(tmp_path / "in", 3)
+    inputs, path, captioning = Inputs([tmp_path / "in"]), tmp_path / "out.jsonl", Captioning()
+    job = CaptionJob(inputs=inputs, counted=inputs.counted(), drawing=Drawing())
+    with served(captioning) as url, load(url) as captioner:
+        assert write_caption_file(path, captioner, job)
+        about = json.loads(about_file(path).read_text())
+        earlier = {**about, "max_pixels": 4096, "max_frame_tokens": None}
+        if joined:
+            about_file(path).write_text(json.dumps(earlier))
+        else:
+            path.unlink()
+            parts_folder(path).mkdir()
+            (parts_folder(path) / "plan.json").write_text(json.dumps(earlier))
+        assert write_caption_file(path, captioner, job)
+    assert len(captioning.bodies) == (3 if joined else 6)
 
 
 def test_a_server_that_is_not_there_is_named() -> None:

@@ -20,7 +20,7 @@ from aiohttp import web
 
 from gpu_judge.openai_api import Judge, completion
 from tests.patience import GUARD_S
-from vcap_jax.reward.endpoint import GREETING
+from tests.reward.scripted_judge import greets
 from vcap_jax.system.event_loop import LoopThread
 
 MODEL = "judge-behind-faults"
@@ -111,7 +111,7 @@ class FaultServer:
 
     async def _chat(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
-        if body["messages"] == GREETING:
+        if greets(body):
             return web.json_response(completion(body, {}, MODEL))
         question = question_of(body)
         attempt = self._attempts.get(question, 0)

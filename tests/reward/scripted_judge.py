@@ -13,7 +13,7 @@ from aiohttp import web
 
 from tests.patience import GUARD_S
 from tests.sleeping import Sleeper
-from vcap_jax.reward.endpoint import GREETING
+from vcap_jax.reward.endpoint import GREETED
 from vcap_jax.system.event_loop import LoopThread
 
 QUALITY = {"Analysis": "ok", "Correctness": 9, "Completeness": 8, "Text Quality": 7}
@@ -56,6 +56,11 @@ def candidate_of(body: dict[str, Any]) -> str:
 
 def asks_globally(body: dict[str, Any]) -> bool:
     return '"Reasonability"' in prompt_text(body)
+
+
+def greets(body: dict[str, Any]) -> bool:
+    """Whether it is what is asked before there is work, with pictures or without."""
+    return bool(body["messages"][0]["content"][-1:] == [GREETED])
 
 
 async def at_once() -> None:
@@ -134,7 +139,7 @@ class ScriptedJudge:
         body = await request.json()
         if self.sleeper is not None:
             self.sleeper.work("a chat")
-        if body["messages"] == GREETING:
+        if greets(body):
             self.greetings.append(body)
             await self.before["greeting"]()
             return await self._send(request, self.greets(body))

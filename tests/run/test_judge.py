@@ -96,8 +96,50 @@ def test_a_configured_judge_is_asked_and_taken_as_it_is(judge: ScriptedJudge, tm
     with answering_judge(config, RunFolder(tmp_path), said.append) as answering:
         assert answering == config.judge
     assert said == [f"judge the-judge at {judge.url} is ready"]
-    assert len(judge.greetings) == 1
+    assert [len(body["messages"][0]["content"]) for body in judge.greetings] == [1, 1, 2]
     assert [path.name for path in tmp_path.iterdir()] == ["judge.json"]
+
+
+@pytest.mark.parametrize(
+    ("owned_by", "more", "message"),
+    [
+        ("vllm", ["modality=video"], r"refuses one with a video \(400: At most 0.*frames$"),
+        ("someone", ["modality=video"], r"refuses one with pictures \(400: At most 0.*--modality\)$"),
+        ("vllm", [], r"refuses one with pictures"),
+        ("vllm", ["reward.family=judge"], r"refuses one with pictures"),
+        ("vllm", ["reward.use_image=false"], None),
+        ("vllm", ["reward.family=random"], None),
+    ],
+)
+def test_a_judge_that_takes_no_such_pictures_is_told_before_any_work(
+    judge: ScriptedJudge, tmp_path: Path, owned_by: str, more: list[str], message: str | None
+) -> None:
+    """Every question of the run would fail, after hours of references."""
+    judge.owned_by = owned_by
+    shown: list[str] = []
+
+    def greets(body: dict[str, Any]) -> Reply:
+        shown.extend(part["type"] for part in body["messages"][0]["content"] if part["type"] != "text")
+        if len(body["messages"][0]["content"]) == 1:
+            return judge.greeting
+        return Reply(status=400, raw='{"error": {"message": "At most 0 may be provided in one prompt."}}')
+
+    judge.greets = greets
+    entered = answering_judge(asking(judge, *more), RunFolder(tmp_path), lambda text: None)
+    if message is None:
+        with entered:
+            assert shown == []
+        return
+    with pytest.raises(JudgeUnavailable, match=message), entered:
+        pass
+    assert set(shown) == {"video_url" if "a video" in message else "image_url"}
+    assert not (tmp_path / "judge.json").exists()
+
+
+def test_where_a_greeting_is_refused_pictures_are_not_blamed(judge: ScriptedJudge, tmp_path: Path) -> None:
+    judge.greeting = Reply(status=400, raw='{"error": {"message": "I judge captions only."}}')
+    with answering_judge(asking(judge), RunFolder(tmp_path), lambda text: None):
+        pass
 
 
 def test_where_none_is_configured_the_embedded_one_answers_until_the_end(tmp_path: Path) -> None:
@@ -127,7 +169,7 @@ def test_a_second_judge_is_tried_and_not_waited_for(judge: ScriptedJudge, tmp_pa
     with answering_judge(config, RunFolder(tmp_path), said.append, second=config.second_judge):
         pass
     assert "the second judge at http://localhost" in said[-1]
-    assert len(judge.greetings) == 2
+    assert len(judge.greetings) == 3 + 1
     config = asking(judge, "second_judge={judge: {urls: [http://127.0.0.1:9]}}")
     with answering_judge(config, RunFolder(tmp_path), said.append, second=config.second_judge):
         pass

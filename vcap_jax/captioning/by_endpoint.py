@@ -1,20 +1,24 @@
 """Captions by a model behind an OpenAI-compatible chat endpoint.
 
 The client is the judge's, so retries, several servers, outages and keys are as there. Every caption is a request of
-its own with a seed of its own; a sample's requests go to one server, whose cache keeps the picture.
+its own with a seed of its own; a sample's requests go to one server, whose cache keeps the picture. As many samples
+are in work as the servers have places for, and the next one begins when any is done.
 """
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import closing
 from dataclasses import dataclass
 from hashlib import blake2b
+from queue import SimpleQueue
 from typing import Protocol, Self
 
+from vcap_jax.captioning.settings import UNSEEN
 from vcap_jax.data.judge_media import EncodedMedia, JudgeMediaSettings
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.pipeline import BadSample, GroupIterator, OnBadSample, PipelineSettings
@@ -38,6 +42,10 @@ SENT = ("temperature", "top_p")
 CAPTIONER = Role(
     who="the captioner", settings="judge", addresses="--by", model="--served-model", key="--api-key-env"
 )
+
+_HELD = 16
+"""Samples that have ended and wait for their turn, for each one that may be in work: the slowest answer takes many
+times as long as most, and captions are small."""
 
 
 class Asked(Protocol):
@@ -67,7 +75,7 @@ class EndpointCaptioner:
 
     endpoint: addresses, model, key, limits; its own temperature and answer length are replaced by those of ``rollout``,
     of whose sampling rules the chat format knows temperature and top_p alone. threads, on_bad_sample: of reading, see
-    ``PipelineSettings``.
+    ``PipelineSettings``. prefetch: samples read ahead, None for one of each thread.
     Entering raises JudgeUnavailable if the server does not become ready.
     """
 
@@ -77,6 +85,7 @@ class EndpointCaptioner:
         *,
         rollout: RolloutConfig,
         threads: int,
+        prefetch: int | None = None,
         on_bad_sample: OnBadSample = "skip",
         say: Callable[[str], None],
     ) -> None:
@@ -92,7 +101,13 @@ class EndpointCaptioner:
             max_tokens=rollout.max_completion_length,
         )
         self._reading = PipelineSettings(
-            batch_groups=1, shuffle=False, epochs=1, threads=threads, prefetch=4, on_bad_sample=on_bad_sample
+            batch_groups=1,
+            shuffle=False,
+            epochs=1,
+            threads=threads,
+            # Fewer than there are threads would leave some of them idle.
+            prefetch=prefetch or threads,
+            on_bad_sample=on_bad_sample,
         )
         self._in_flight = max(2, endpoint.concurrency * len(endpoint.urls) // self._each)
         self._client = JudgeClient(self._endpoint, role=CAPTIONER, say=say)
@@ -122,50 +137,102 @@ class EndpointCaptioner:
         """One entry for every sample that an answer came for, in their order; of the others ``on_bad`` is told. One
         that some of the answers came for has these, and says what is lacking.
 
-        As many samples are asked about at once as the servers have places for. A sample's seeds depend on ``seed`` and
-        its id. What is in work when a signal comes is the last.
+        One that is slow does not keep those behind it from being asked about, until ``_HELD`` times as many of them as
+        are in work wait for it. A sample's seeds depend on ``seed`` and its id. What is in work when a signal comes is
+        the last.
         """
-        if not samples:
-            return
-        waiting: deque[tuple[Sample, Future[Captioned | Failure]]] = deque()
-        groups = GroupIterator(samples, load, self._reading, on_skip=on_bad)
-        wanted = Counter(sample.files for sample in samples)
-
-        def finished() -> Iterator[Captioned]:
-            sample, future = waiting.popleft()
-            result = future.result()
-            if isinstance(result, Failure):
-                on_bad(BadSample(id=sample.id, reason=str(result)))
+        for outcome in self._outcomes([samples], load, seed=seed, in_order=True):
+            if isinstance(outcome, BadSample):
+                on_bad(outcome)
             else:
-                yield result
+                yield outcome
+
+    def as_they_come(
+        self, parts: Iterable[Sequence[Sample]], load: Load, *, seed: int
+    ) -> Iterator[Captioned | BadSample]:
+        """An entry for every sample as soon as its answers are there, whatever those before it wait for; else as
+        ``captions``.
+
+        parts: the samples. A part is asked for once the one before has been read, while that is in work.
+        """
+        return self._outcomes(parts, load, seed=seed, in_order=False)
+
+    def _outcomes(
+        self, parts: Iterable[Sequence[Sample]], load: Load, *, seed: int, in_order: bool
+    ) -> Iterator[Captioned | BadSample]:
+        in_work: dict[Future[Captioned | BadSample], int] = {}
+        """Numbers of the samples, by when they were asked about."""
+        ended: SimpleQueue[Future[Captioned | BadSample]] = SimpleQueue()
+        held: dict[int, Captioned | BadSample] = {}
+        """What waits for its turn, where there is an order."""
+        most_held = _HELD * self._in_flight
+        begun = told = 0
+
+        def finished() -> Iterator[Captioned | BadSample]:
+            nonlocal told
+            future = ended.get()
+            number = in_work.pop(future)
+            if not in_order:
+                yield future.result()
+                return
+            held[number] = future.result()
+            while told in held:
+                yield held.pop(told)
+                told += 1
 
         try:
-            for batch in groups:
-                if requested():
-                    break
-                asked = batch.examples[0]
-                several = self._each > 1 or wanted[asked.sample.files] > 1
-                waiting.append((asked.sample, self._loop.submit(self._ask(asked, seed, several=several))))
-                if len(waiting) >= self._in_flight:
+            for read in self._read_samples(parts, load):
+                if isinstance(read, BadSample):
+                    yield read
+                    continue
+                asked, several = read
+                work = self._ask(asked.sample, asked.request, asked.media, seed, several=several)
+                future = self._loop.submit(work)
+                in_work[future] = begun
+                begun += 1
+                future.add_done_callback(ended.put)
+                while not ended.empty() or len(in_work) >= self._in_flight or len(held) >= most_held:
                     yield from finished()
-            while waiting:
+            while in_work:
                 yield from finished()
         finally:
-            groups.close()
-            for _, future in waiting:
+            for future in in_work:
                 future.cancel()
 
-    async def _ask(self, asked: Asked, seed: int, *, several: bool) -> Captioned | Failure:
+    def _read_samples(
+        self, parts: Iterable[Sequence[Sample]], load: Load
+    ) -> Iterator[BadSample | tuple[Asked, bool]]:
+        """Every sample with whether its media are asked about more than once, or why it cannot be read. A signal ends
+        it."""
+        for samples in parts:
+            if not samples:
+                continue
+            bad: list[BadSample] = []
+            wanted = Counter(sample.files for sample in samples)
+            with closing(GroupIterator(samples, load, self._reading, on_skip=bad.append)) as groups:
+                for batch in groups:
+                    yield from bad
+                    bad.clear()
+                    if requested():
+                        return
+                    asked = batch.examples[0]
+                    yield asked, self._each > 1 or wanted[asked.sample.files] > 1
+            yield from bad
+
+    async def _ask(
+        self, sample: Sample, request: str, media: EncodedMedia, seed: int, *, several: bool
+    ) -> Captioned | BadSample:
         """The sample's captions, with what kept others from coming; the first failure if none of them came.
 
+        Not given all that was read of the sample: what a policy would see of a long video takes 150 MB.
         several: its media are asked about more than once, so a first request brings them for all.
         """
-        as_video = asked.media.modality == "video" and await self._client.takes_video()
-        shown = await asyncio.to_thread(show, asked.media, None, as_video=as_video)
-        messages = build_messages(shown.parts, asked.request)
+        as_video = media.modality == "video" and await self._client.takes_video()
+        shown = await asyncio.to_thread(show, media, None, as_video=as_video)
+        messages = build_messages(shown.parts, request)
 
         async def one(k: int) -> _Text | Failure:
-            key = f"{seed}/{asked.sample.id}/{k}".encode()
+            key = f"{seed}/{sample.id}/{k}".encode()
             drawn = int.from_bytes(blake2b(key, digest_size=4).digest(), "big") >> 1
             own = dataclasses.replace(shown, fields={**shown.fields, **self._fields, "seed": drawn})
             prefix = shown.key if several else None
@@ -176,10 +243,10 @@ class EndpointCaptioner:
         texts = [result for result in results if isinstance(result, _Text)]
         failed = [result for result in results if isinstance(result, Failure)]
         if not texts:
-            return failed[0]
+            return BadSample(id=sample.id, reason=str(failed[0]))
         lacking = f"{len(failed)} of {len(results)} captions are lacking: {failed[0]}" if failed else ""
         return Captioned(
-            asked.sample,
+            sample,
             tuple(t.text for t in texts),
             lengths=(),
             truncated=tuple(t.cut for t in texts),
@@ -204,11 +271,12 @@ def shown_rules(media: JudgeMediaSettings, endpoint: JudgeConfig) -> JsonDict:
 
 def as_noted_now(noted: JsonObject) -> JsonDict:
     """What was noted of captions, as it is noted now: of a served model, of which no weights are known, earlier
-    versions noted rules that were not sent."""
+    versions noted rules that were not sent, and a size of pictures that was none of theirs."""
     rules = noted.get("sampling")
     if noted.get("weights") is not None or not isinstance(rules, Mapping):
         return dict(noted)
-    return {**noted, "sampling": {name: value for name, value in rules.items() if name in SENT}}
+    seen = {name: value for name, value in noted.items() if name not in UNSEEN}
+    return {**seen, "sampling": {name: value for name, value in rules.items() if name in SENT}}
 
 
 def writer_name(model: str) -> str:

@@ -14,16 +14,15 @@ import numpy as np
 from PIL import Image
 
 from vcap_jax.captioning.caption import Caption
-from vcap_jax.captioning.engines import Drawing, EndpointEngine, Engine, Pixels, PolicyEngine
+from vcap_jax.captioning.engines import Drawing, EndpointEngine, Engine, Part, Pixels, PolicyEngine
 from vcap_jax.captioning.inputs import Inputs
-from vcap_jax.captioning.settings import ASKING, is_served
+from vcap_jax.captioning.settings import is_served
 from vcap_jax.data.errors import MediaError
 from vcap_jax.data.images import upright_rgb
 from vcap_jax.data.manifest import Sample, file_sample
 from vcap_jax.data.pipeline import BadSample
 from vcap_jax.report.best_checkpoint import AskedStep
 from vcap_jax.rollout.captioner import Captioned
-from vcap_jax.rollout.sampler import RolloutConfig
 from vcap_jax.system.json_values import JsonDict
 from vcap_jax.system.shutdown import requested
 
@@ -37,6 +36,9 @@ Batch: TypeAlias = (
 
 _AHEAD = 32
 """Inputs that are laid out together, in groups decoded at a time: enough that batches of one size are full."""
+_READ = 4096
+"""Inputs that are handed on together to an engine that needs nothing laid out: it reads the last of them with few
+beside each other, and is to do so seldom."""
 _COUNTED = 4096
 """Inputs that are counted before it is said how many are decoded at a time: more need no closer count."""
 _HELD_BYTES = 2**30
@@ -169,17 +171,40 @@ class Captioner:
             first, ended = _next(source, _COUNTED, pixels)
             total = len(first) if ended else _COUNTED
         rollout = self._engine.rollout(drawing, total)
-        groups = rollout.groups_per_batch
-        rest = chain(first, source)
-        while chunk := _next(rest, _AHEAD * groups, pixels, least=groups)[0]:
-            for modality in ("image", "video"):
-                alike = [one for one in chunk if one.sample.modality == modality]
-                if modality == "image":
-                    alike = _by_size(alike, pixels)
-                if alike and not requested():
-                    yield from self._alike(alike, rollout, seed, pixels)
-            if requested():
-                return
+        # Names may occur twice, so inside they are the indices.
+        in_work: dict[str, _Indexed] = {}
+        parts = self._parts(chain(first, source), rollout.groups_per_batch, pixels, in_work)
+        for done in self._engine.captions(parts, rollout, seed=seed, pixels=pixels):
+            if isinstance(done, BadSample):
+                one = in_work.pop(done.id)
+                reason = done.reason.replace(f"sample {done.id} ", f"{one.sample.id} ")
+                yield Caption.failed(one.index, one.sample, reason)
+            else:
+                yield _caption(in_work.pop(done.sample.id), done)
+
+    def _parts(
+        self,
+        inputs: Iterator[_Indexed],
+        groups: int,
+        pixels: dict[Path, np.ndarray | MediaError],
+        in_work: dict[str, _Indexed],
+    ) -> Iterator[Part]:
+        """What the engine captions side by side, as it asks for it; a signal ends it.
+
+        groups: inputs decoded at a time. pixels: those of a part are forgotten when the next one is asked for. in_work:
+        gets the inputs of each part, by their samples' ids.
+        """
+        alike = self._engine.alike
+        most = _AHEAD * groups if alike else _READ
+        while not requested() and (chunk := _next(inputs, most, pixels, least=groups)[0]):
+            for part in _laid_out(chunk, pixels) if alike else [chunk]:
+                if requested():
+                    return
+                in_work.update((str(one.index), one) for one in part)
+                yield Part(
+                    samples=[replace(one.sample, id=str(one.index)) for one in part],
+                    indices=[one.index for one in part],
+                )
             for one in chunk:
                 for file in one.sample.files:
                     pixels.pop(file, None)
@@ -193,40 +218,10 @@ class Captioner:
             "captions": rollout.group_size,
             "sampling": engine.rules(rollout),
             "max_completion_length": rollout.max_completion_length,
-            **{name: getattr(engine.config.data, name) for name in ASKING},
+            **{name: getattr(engine.config.data, name) for name in engine.asking},
             "dtype": engine.config.model.dtype,
             **engine.shown(),
         }
-
-    def _alike(
-        self,
-        inputs: Sequence[_Indexed],
-        rollout: RolloutConfig,
-        seed: int,
-        pixels: Pixels,
-    ) -> Iterator[Caption]:
-        """Of one modality. Names may occur twice, so inside they are the indices."""
-        by_index = {str(one.index): one for one in inputs}
-        bad: list[Caption] = []
-
-        def on_bad(sample: BadSample) -> None:
-            one = by_index[sample.id]
-            reason = sample.reason.replace(f"sample {sample.id} ", f"{one.sample.id} ")
-            bad.append(Caption.failed(one.index, one.sample, reason))
-
-        captions = self._engine.captions(
-            [replace(one.sample, id=index) for index, one in by_index.items()],
-            [one.index for one in inputs],
-            rollout,
-            seed=seed,
-            pixels=pixels,
-            on_bad=on_bad,
-        )
-        for done in captions:
-            while bad:
-                yield bad.pop(0)
-            yield _caption(by_index[done.sample.id], done)
-        yield from bad
 
     def close(self) -> None:
         """Closes a served model's connections."""
@@ -299,6 +294,16 @@ def _rgb(picture: Image.Image | np.ndarray, name: str) -> np.ndarray:
             "[height, width]"
         )
     return picture if picture.ndim == 3 else np.repeat(picture[..., None], 3, axis=2)
+
+
+def _laid_out(inputs: Sequence[_Indexed], pixels: Pixels) -> Iterator[list[_Indexed]]:
+    """Pictures, then clips, as far as there are any."""
+    pictures = [one for one in inputs if one.sample.modality == "image"]
+    clips = [one for one in inputs if one.sample.modality == "video"]
+    if pictures:
+        yield _by_size(pictures, pixels)
+    if clips:
+        yield clips
 
 
 def _by_size(inputs: Sequence[_Indexed], pixels: Pixels) -> list[_Indexed]:

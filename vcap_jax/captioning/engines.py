@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -12,7 +12,13 @@ import numpy as np
 import pydantic
 
 from vcap_jax.captioning.by_endpoint import CAPTIONER, EndpointCaptioner, sent_rules, shown_rules, writer_name
-from vcap_jax.captioning.settings import checkpoint_config, endpoint_config, groups_side_by_side
+from vcap_jax.captioning.settings import (
+    ASKING,
+    UNSEEN,
+    checkpoint_config,
+    endpoint_config,
+    groups_side_by_side,
+)
 from vcap_jax.configuration import ConfigError
 from vcap_jax.data.errors import MediaError
 from vcap_jax.data.examples import example_loader, media_loader
@@ -60,11 +66,23 @@ class Drawing:
             raise ValueError(f"{self.groups} inputs at a time: give at least 1")
 
 
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """Inputs that are captioned side by side. samples: their ids differ. indices: of each, what its draws depend on
+    beside the seed."""
+
+    samples: Sequence[Sample]
+    indices: Sequence[int]
+
+
 class Engine(Protocol):
-    """A captioner that is ready. config: its settings; name: in words."""
+    """A captioner that is ready. config: its settings; asking: the names of those of ``config.data`` that it is asked
+    by; name: in words. alike: whether the inputs of a part must be of one modality, and are best of one size."""
 
     config: RunConfig
+    asking: tuple[str, ...]
     name: str
+    alike: bool
 
     def weights(self) -> str | None:
         """Fingerprint of the parameters; None where they cannot be seen."""
@@ -83,16 +101,10 @@ class Engine(Protocol):
         ...
 
     def captions(
-        self,
-        samples: Sequence[Sample],
-        indices: Sequence[int],
-        rollout: RolloutConfig,
-        *,
-        seed: int,
-        pixels: Pixels,
-        on_bad: Callable[[BadSample], None],
-    ) -> Iterator[Captioned]:
-        """One entry for each usable sample; ids must differ. indices: what the draws depend on beside the seed."""
+        self, parts: Iterable[Part], rollout: RolloutConfig, *, seed: int, pixels: Pixels
+    ) -> Iterator[Captioned | BadSample]:
+        """One entry for each sample, in any order. parts: the next one is asked for once all files of the one before
+        have been read, or its captions are there. What is in work when a signal comes is the last."""
         ...
 
     def close(self) -> None:
@@ -102,6 +114,9 @@ class Engine(Protocol):
 
 class PolicyEngine:
     """A policy on this process's devices (implements ``Engine``)."""
+
+    asking: tuple[str, ...] = ASKING
+    alike = True
 
     def __init__(self, by: str, step: AskedStep, settings: Sequence[str], say: Callable[[str], None]) -> None:
         """Raises ConfigError, CheckpointError and what else loading a policy raises."""
@@ -136,22 +151,10 @@ class PolicyEngine:
         return {}
 
     def captions(
-        self,
-        samples: Sequence[Sample],
-        indices: Sequence[int],
-        rollout: RolloutConfig,
-        *,
-        seed: int,
-        pixels: Pixels,
-        on_bad: Callable[[BadSample], None],
-    ) -> Iterator[Captioned]:
+        self, parts: Iterable[Part], rollout: RolloutConfig, *, seed: int, pixels: Pixels
+    ) -> Iterator[Captioned | BadSample]:
         if rollout not in self._samplers:
             self._samplers[rollout] = group_sampler(self._ctx.policy, rollout)
-        if self._not_of is not None and samples[0].modality != self._not_of:
-            self._ctx.say(
-                f"{self.name} trained on {self._not_of}s: of {samples[0].modality}s it learned nothing"
-            )
-            self._not_of = None
         data = self.config.data
         load = example_loader(
             self._ctx.policy.processor,
@@ -162,7 +165,28 @@ class PolicyEngine:
             open_image=partial(opened, pixels),
         )
         captioner = self._ctx.captioner(self._samplers[rollout], load)
-        return captioner.run(self._params, samples, seed=seed, indices=indices, on_bad=on_bad, stop=requested)
+        bad: list[BadSample] = []
+        for part in parts:
+            self._tell_untaught(part.samples[0].modality)
+            for done in captioner.run(
+                self._params,
+                part.samples,
+                seed=seed,
+                indices=part.indices,
+                on_bad=bad.append,
+                stop=requested,
+            ):
+                yield from bad
+                bad.clear()
+                yield done
+            yield from bad
+            bad.clear()
+
+    def _tell_untaught(self, modality: str) -> None:
+        """Once, where a run trained on the other one."""
+        if self._not_of is not None and modality != self._not_of:
+            self._ctx.say(f"{self.name} trained on {self._not_of}s: of {modality}s it learned nothing")
+            self._not_of = None
 
     def close(self) -> None:
         """See ``Engine``."""
@@ -170,6 +194,9 @@ class PolicyEngine:
 
 class EndpointEngine:
     """A served model (implements ``Engine``)."""
+
+    asking: tuple[str, ...] = tuple(name for name in ASKING if name not in UNSEEN)
+    alike = False
 
     def __init__(
         self,
@@ -190,7 +217,11 @@ class EndpointEngine:
     def _captioner(self, rollout: RolloutConfig) -> EndpointCaptioner:
         if rollout not in self._open:
             captioner = EndpointCaptioner(
-                self._endpoint, rollout=rollout, threads=self.config.data.reading_threads, say=self._say
+                self._endpoint,
+                rollout=rollout,
+                threads=self.config.data.reading_threads,
+                prefetch=self.config.data.prefetch,
+                say=self._say,
             )
             self._open[rollout] = captioner.__enter__()
         return self._open[rollout]
@@ -209,16 +240,8 @@ class EndpointEngine:
         return shown_rules(self.config.data.judge_media, self._endpoint)
 
     def captions(
-        self,
-        samples: Sequence[Sample],
-        indices: Sequence[int],
-        rollout: RolloutConfig,
-        *,
-        seed: int,
-        pixels: Pixels,
-        on_bad: Callable[[BadSample], None],
-    ) -> Iterator[Captioned]:
-        del indices  # the samples' ids are made of them
+        self, parts: Iterable[Part], rollout: RolloutConfig, *, seed: int, pixels: Pixels
+    ) -> Iterator[Captioned | BadSample]:
         data = self.config.data
         load = media_loader(
             image_prompt=data.image_prompt,
@@ -227,7 +250,9 @@ class EndpointEngine:
             frames=EvenFrames(fps=data.fps or EvenFrames.fps, most=data.max_frames or EvenFrames.most),
             open_image=partial(opened, pixels),
         )
-        return self._captioner(rollout).captions(samples, load, seed=seed, on_bad=on_bad)
+        # The draws depend on the samples' ids, which are made of their indices.
+        samples = (part.samples for part in parts)
+        return self._captioner(rollout).as_they_come(samples, load, seed=seed)
 
     def close(self) -> None:
         for captioner in self._open.values():

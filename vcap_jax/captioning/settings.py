@@ -23,6 +23,8 @@ from vcap_jax.system.json_values import JsonDict, read_json_object
 
 ASKING = ("image_prompt", "video_prompt", "max_pixels", "max_frames", "max_frame_tokens", "fps")
 """The data settings by which a captioner is asked."""
+UNSEEN = ("max_pixels", "max_frame_tokens")
+"""Those of them that a served model is not asked by: what it is sent ``data.judge_media`` makes smaller."""
 CAPTIONING_FILE = "captioning.yaml"
 """In a checkpoint folder, how its captioner is asked: settings that an export has of its run."""
 Modality: TypeAlias = Literal["image", "video"]
@@ -88,8 +90,8 @@ def own_requests(by: str, settings: Sequence[str] = ()) -> dict[Modality, str]:
 
 
 def endpoint_config(settings: Sequence[str] = ()) -> RunConfig:
-    """The settings that a served model is asked with. Raises ConfigError, also for sampling rules that the chat format
-    does not know: the server would draw by its own."""
+    """The settings that a served model is asked with. Raises ConfigError, also for what would change nothing: sampling
+    rules that the chat format does not know, as the server would draw by its own, and sizes of a policy's pictures."""
     for word in settings:
         if word.startswith(("rollout.sampling", "rollout=")) and (rule := _UNSENT.search(word)):
             raise ConfigError(
@@ -97,7 +99,14 @@ def endpoint_config(settings: Sequence[str] = ()) -> RunConfig:
                 "chat format has it: set it at the server, and leave it out here"
             )
     defaults = [f"rollout.max_completion_length={MAX_TOKENS}"]
-    return _for_captions(load_config(RunConfig, [], [*defaults, *settings]), settings)
+    config = load_config(RunConfig, [], [*defaults, *settings])
+    for name in UNSEEN:
+        if getattr(config.data, name) is not None:
+            raise ConfigError(
+                f"data.{name}: a served model brings pictures to its size itself: set that at the server, and leave it "
+                "out here. data.judge_media.max_edge bounds what is sent, in pixels of the longer side"
+            )
+    return _for_captions(config, settings)
 
 
 def groups_side_by_side(config: RunConfig, captions: int, inputs: int, ways: int) -> int:

@@ -41,7 +41,7 @@ from vcap_jax.reward.media_cache import Lru, address, media_uuids
 from vcap_jax.reward.prompts import ChatMessage, content_hash
 from vcap_jax.reward.question import AS_CONFIGURED, Drawing, Question, Reader, Verdict
 from vcap_jax.reward.rate_limits import RateLimits, Refusals
-from vcap_jax.reward.readiness import look, shortest_context, wait_until_ready
+from vcap_jax.reward.readiness import check_sight, look, shortest_context, wait_until_ready
 from vcap_jax.reward.statistics import JudgeStatistics, StatisticsRecorder
 from vcap_jax.reward.tries import HEADER, Try, new_identity, read_reply
 from vcap_jax.system.clock import Clock
@@ -148,6 +148,10 @@ class JudgeClient:
     async def look(self) -> str | None:
         """What keeps the endpoints from being ready now, None if nothing does; raises as ``wait_until_ready``."""
         return await look(self._pool)
+
+    async def check_sight(self, shown: EncodedView) -> None:
+        """Raises JudgeUnavailable where an endpoint takes a greeting, and refuses it with these pictures."""
+        await check_sight(self._pool, shown)
 
     async def model(self) -> str:
         """The configured model, or the one that the servers list. Waits through an outage."""

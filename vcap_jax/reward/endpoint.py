@@ -25,7 +25,7 @@ from vcap_jax.reward.http_answers import (
     short,
 )
 from vcap_jax.reward.media_cache import Lru
-from vcap_jax.reward.prompts import ChatMessage
+from vcap_jax.reward.prompts import ChatMessage, ContentPart
 from vcap_jax.reward.question import newer_length, wants_newer_length
 from vcap_jax.system.api_keys import flaw_of_key
 from vcap_jax.system.clock import Clock
@@ -40,7 +40,8 @@ _REMEMBERED = 16_384
 _MOST_BYTES = 16 * 2**20
 """Of one answer; the longest that is asked for, the token ids of a long video's prompt, has about one."""
 
-GREETING: list[ChatMessage] = [{"role": "user", "content": [{"type": "text", "text": "Are you there?"}]}]
+GREETED: ContentPart = {"type": "text", "text": "Are you there?"}
+GREETING: list[ChatMessage] = [{"role": "user", "content": [GREETED]}]
 """A question that is put to a server before there is work for it; a judge may well refuse to answer it."""
 
 
@@ -225,7 +226,7 @@ class Endpoint:
         JudgeUnavailable where waiting cannot help: the key is refused, or nobody there answers chat questions.
         """
         try:
-            reply = await self.chat(self._greeting(model))
+            reply = await self.chat(self.greeting(model))
         except NotReachable as error:
             return str(error)
         except TimeoutError as error:
@@ -259,11 +260,11 @@ class Endpoint:
     async def limits(self, model: str) -> bool:
         """Whether it takes no chat question now, not even a greeting: it says that too much is asked, or nothing."""
         try:
-            return (await self.chat(self._greeting(model))).status == LIMITED
+            return (await self.chat(self.greeting(model))).status == LIMITED
         except (NotReachable, TimeoutError):
             return True
 
-    def _greeting(self, model: str) -> dict[str, object]:
+    def greeting(self, model: str) -> dict[str, object]:
         return {"model": model, "messages": GREETING, "temperature": self._temperature, "max_tokens": 1}
 
     async def chat(self, body: Mapping[str, object], *, headers: Mapping[str, str] | None = None) -> Reply:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import asyncio
 
-from vcap_jax.reward.endpoint import Endpoint
+from vcap_jax.reward.encoded_view import EncodedView
+from vcap_jax.reward.endpoint import GREETED, Endpoint
 from vcap_jax.reward.endpoints import EndpointPool
-from vcap_jax.reward.errors import JudgeUnavailable
+from vcap_jax.reward.errors import JudgeUnavailable, NotReachable
+from vcap_jax.reward.http_answers import error_message
+from vcap_jax.reward.media_cache import Lru, address
+from vcap_jax.reward.prompts import ChatMessage
 from vcap_jax.system.waiting import telling
 
 _POLL_S = 0.5
+_REFUSED = (400, 415, 422)
 
 
 async def wait_until_ready(pool: EndpointPool, timeout_s: float) -> str:
@@ -49,6 +54,36 @@ async def shortest_context(pool: EndpointPool) -> int | None:
     model = await pool.model()
     cards = [endpoint.card for endpoint in pool.endpoints if endpoint.card is not None]
     return min((card.contexts[model] for card in cards if model in card.contexts), default=None)
+
+
+async def check_sight(pool: EndpointPool, shown: EncodedView) -> None:
+    """Has every endpoint look at pictures that mean nothing: one that takes no such pictures is told before the work of
+    which every question would fail.
+
+    Raises JudgeUnavailable for one that takes a greeting, and refuses it with the pictures. What else goes wrong is for
+    those to tell who ask it.
+    """
+    model = await pool.model()
+    message: ChatMessage = {"role": "user", "content": [*shown.parts, GREETED]}
+    pictures = address([message], keeps=False, kept=Lru(1)).messages
+
+    async def ask(endpoint: Endpoint) -> None:
+        greeting = endpoint.greeting(model)
+        try:
+            plain = await endpoint.chat(greeting)
+            seen = await endpoint.chat({**greeting, **shown.fields, "messages": pictures})
+        except (NotReachable, TimeoutError):
+            return
+        if plain.status == 200 and seen.status in _REFUSED:
+            what = "pictures" if shown.video is None else "a video"
+            remedy = "" if shown.video is None else f", or set {pool.role.settings}.video_input=frames"
+            raise JudgeUnavailable(
+                f"{endpoint.base} takes questions, and refuses one with {what} ({seen.status}: "
+                f"{error_message(seen.raw)}). Serve a model that is shown them (gpu_judge/serve.py: --modality)"
+                f"{remedy}"
+            )
+
+    await asyncio.gather(*map(ask, pool.endpoints))
 
 
 async def look(pool: EndpointPool) -> str | None:

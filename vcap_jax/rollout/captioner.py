@@ -64,8 +64,8 @@ class ManifestCaptioner:
     """Captions samples in manifest order, several side by side.
 
     policy: whose words the captions are in. source: draws them; its group size is the number of captions per sample.
-    load: reads a sample (``data.examples.example_loader``). threads: samples read at the same time. on_bad_sample: see
-    ``PipelineSettings``.
+    load: reads a sample (``data.examples.example_loader``). threads: samples read at the same time; as many are read
+    ahead, or two batches where those are more. on_bad_sample: see ``PipelineSettings``.
     """
 
     def __init__(
@@ -130,7 +130,8 @@ class ManifestCaptioner:
             shuffle=False,
             epochs=1,
             threads=self._threads,
-            prefetch=2 * size,
+            # Fewer than there are threads would leave some of them idle.
+            prefetch=max(self._threads, 2 * size),
             on_bad_sample=self._on_bad_sample,
         )
         first = 0

@@ -9,8 +9,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import numpy as np
+
 from vcap_jax.data.examples import media_loader
-from vcap_jax.data.judge_media import EncodedMedia
+from vcap_jax.data.judge_media import EncodedMedia, VideoSource, encode_picture
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.references import ReferencePool
 from vcap_jax.evals.protocol import OwnData
@@ -19,6 +21,7 @@ from vcap_jax.parallel.processes import ALONE, Processes
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.reward.client import JudgeClient
 from vcap_jax.reward.config import JudgeConfig, RewardConfig, SecondJudgeConfig
+from vcap_jax.reward.encoded_view import show
 from vcap_jax.reward.endpoint import JUDGE, Role
 from vcap_jax.reward.errors import FamilyError
 from vcap_jax.reward.family import RewardFamily, load_family
@@ -123,8 +126,8 @@ def answering_judge(
     is started; it ends with the context. If the reward asks no judge, none is tried.
     All processes must enter the context together.
     second: a judge that is tried too, but not waited for.
-    Raises JudgeUnavailable, JudgeStartError, RunFolderError for another judge than the run had before, and PeerFailed
-    where another process cannot reach it.
+    Raises JudgeUnavailable, also for one that takes no pictures or videos, JudgeStartError, RunFolderError for another
+    judge than the run had before, and PeerFailed where another process cannot reach it.
     """
     judge = config.judge
     with ExitStack() as stack:
@@ -140,7 +143,7 @@ def answering_judge(
                 log = own_file(folder, "judge.log", processes)
                 url = stack.enter_context(embedded_judge(log, config.world.judge_perception, say=say))
                 answering = dataclasses.replace(judge, urls=(url,))
-            model, context = asyncio.run(_ready(answering, say))
+            model, context = asyncio.run(_ready(config, answering, say))
             remember_judge(folder, model, config.reward, first=processes.first)
             say(f"judge {model} at {', '.join(answering.urls)} is ready")
             if warning := context_warning(config, context):
@@ -152,10 +155,30 @@ def answering_judge(
         yield processes.together("judge", found)
 
 
-async def _ready(judge: JudgeConfig, say: Callable[[str], None]) -> tuple[str, int | None]:
-    """The judge's model, and its context where it tells."""
+async def _ready(config: RunConfig, judge: JudgeConfig, say: Callable[[str], None]) -> tuple[str, int | None]:
+    """The judge's model, and its context where it tells. It has been shown what is like the run's pictures, if it will
+    be shown them."""
     async with JudgeClient(judge, say=say) as client:
-        return await client.wait_until_ready(judge.ready_timeout_s), await client.context()
+        model = await client.wait_until_ready(judge.ready_timeout_s)
+        if _sees(config.reward):
+            as_video = config.modality == "video" and await client.takes_video()
+            await client.check_sight(show(_grey(config), None, as_video=as_video))
+        return model, await client.context()
+
+
+def _grey(config: RunConfig) -> EncodedMedia:
+    """A picture or a clip on which there is nothing."""
+    encoded = encode_picture(np.full((64, 64, 3), 128, np.uint8), config.data.judge_media)
+    if config.modality == "image":
+        return EncodedMedia(modality="image", duration=0.0, pictures=(encoded,))
+    frames = tuple(dataclasses.replace(encoded, seconds=float(k), index=k) for k in range(4))
+    source = VideoSource(frames=len(frames), fps=1.0)
+    return EncodedMedia(modality="video", duration=float(len(frames)), pictures=frames, source=source)
+
+
+def _sees(reward: RewardConfig) -> bool:
+    """Whether the judge is shown pictures, as far as that is known of a family."""
+    return reward.family in (*_SHOWN_BOTH, "judge") and reward.use_image
 
 
 def _check_second_judge(second: SecondJudgeConfig, say: Callable[[str], None]) -> None:
@@ -199,11 +222,10 @@ def _parts(config: RunConfig) -> dict[str, int]:
     """Tokens of the longest question and its answer, by what they are; at the least, of a family of the user's own."""
     reward, caption = config.reward, config.rollout.max_completion_length
     uses = reward.family in _SHOWN_BOTH and load_family(reward).uses_reference(reward)
-    sees = reward.family in (*_SHOWN_BOTH, "judge") and reward.use_image
     return {
         "of a caption (rollout.max_completion_length)": caption,
         "of a reference": (config.references.max_completion_length or caption) if uses else 0,
-        "of what it sees": _visual_tokens(config) if sees else 0,
+        "of what it sees": _visual_tokens(config) if _sees(reward) else 0,
         "of an answer (judge.max_tokens)": config.judge.max_tokens,
     }
 
