@@ -18,6 +18,12 @@ from vcap_jax.training.checkpoint import Checkpointer, CheckpointError
 GROUPS, SIZE, TOKENS, WIDTH = 3, 2, 5, 4
 
 
+def a_batch(*indices: int, names: str = "abc") -> Any:
+    """Of the samples of those groups; ``names`` has that of each."""
+    examples = [SimpleNamespace(sample=SimpleNamespace(id=names[index])) for index in indices]
+    return SimpleNamespace(indices=indices, examples=examples)
+
+
 def a_step() -> tuple[list[Any], list[SampledGroup], list[Any]]:
     """Three groups in batches of two, the last one padded."""
     rng = np.random.default_rng(0)
@@ -30,7 +36,7 @@ def a_step() -> tuple[list[Any], list[SampledGroup], list[Any]]:
         )
         for index in range(GROUPS)
     ]
-    batches = [SimpleNamespace(indices=(2, 0)), SimpleNamespace(indices=(1,))]
+    batches = [a_batch(2, 0), a_batch(1)]
     old = [jnp.asarray(-rng.random((2, SIZE, WIDTH)), jnp.float32) for _ in batches]
     return batches, groups, old
 
@@ -56,6 +62,26 @@ def test_captions_and_their_log_probabilities_come_back(tmp_path: Path) -> None:
     for index, logprobs in found.old.items():
         np.testing.assert_array_equal(logprobs, rows[index])
         assert logprobs.dtype == np.float32
+
+
+def test_captions_are_known_to_be_of_the_samples_that_they_were_drawn_for(tmp_path: Path) -> None:
+    batches, groups, old = a_step()
+    with Checkpointer(tmp_path) as checkpoints:
+        checkpoints.save(1, {"a": np.zeros(1)}, ahead=kept_step(batches, groups, old))
+        arrays = dict(checkpoints.ahead(1) or {})
+    assert known_step(arrays).others_than(a_batch(0, 1, 2)) == []
+    assert known_step(arrays).others_than(a_batch(0, 2)) == []  # a process's share
+    # The first sample is gone, and the others have moved up.
+    assert known_step(arrays).others_than(a_batch(0, 1, 2, names="bcd")) == ["b", "c", "d"]
+    assert known_step(arrays).others_than(a_batch(0, 1, 2, names="abd")) == ["d"]
+
+
+def test_a_checkpoint_that_does_not_tell_whose_captions_it_keeps_is_taken_at_its_word() -> None:
+    arrays = dict(kept_step(*a_step()))
+    del arrays["samples"]  # as earlier versions wrote it
+    known = known_step(arrays)
+    assert list(known.groups) == list(range(GROUPS))
+    assert known.others_than(a_batch(0, 1, 2, names="bcd")) == []
 
 
 def test_other_arrays_are_refused() -> None:

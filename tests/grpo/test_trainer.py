@@ -17,7 +17,7 @@ from vcap_jax.data.errors import MediaError
 from vcap_jax.data.examples import Example
 from vcap_jax.data.judge_media import EncodedMedia
 from vcap_jax.data.manifest import Sample
-from vcap_jax.data.pipeline import GroupBatch, GroupIterator, PipelineSettings
+from vcap_jax.data.pipeline import GroupBatch, GroupIterator, OnBadSample, PipelineSettings
 from vcap_jax.grpo.advantages import AdvantageConfig
 from vcap_jax.grpo.config import GRPOConfig
 from vcap_jax.grpo.records import GroupRecord, StepRollout
@@ -71,7 +71,7 @@ class Collector:
             for index in batch.indices
         }
         return SimpleNamespace(
-            batches=(DeviceBatch(indices=batch.indices),),
+            batches=(DeviceBatch(indices=batch.indices, examples=batch.examples),),
             groups=list((known or drawn).values()),
             batch=batch,
             step=step,
@@ -145,10 +145,14 @@ class Update:
 
 
 class Log(SilentLog):
-    """Keeps what it is told of the steps."""
+    """Keeps what it is told."""
 
     def __init__(self) -> None:
         self.rows: list[dict[str, float]] = []
+        self.messages: list[str] = []
+
+    def message(self, text: str) -> None:
+        self.messages.append(text)
 
     def step(self, report: Any) -> None:
         skipped = {"step": report.step, "skipped": report.skipped_samples}
@@ -166,6 +170,7 @@ def run(
     update: Any = None,
     save_every: int = STEPS,
     broken: str | None = None,
+    on_bad: OnBadSample = "refuse",
 ) -> tuple[float, list[Any]]:
     """The parameter at the end, and the (step, samples) that were collected; resumes what is in ``folder``."""
     kept = None
@@ -176,7 +181,7 @@ def run(
             raise MediaError(f"{sample.id}.png: cut")
         return load(sample)
 
-    data = GroupIterator(SAMPLES, read, PipelineSettings(batch_groups=2, on_bad_sample="refuse"))
+    data = GroupIterator(SAMPLES, read, PipelineSettings(batch_groups=2, on_bad_sample=on_bad))
     state = TrainState(step=jnp.zeros((), jnp.int32), params={"w": jnp.float32(0.3)}, opt_state=())
     with Checkpointer(folder) as checkpoints:
         if checkpoints.steps():
@@ -290,6 +295,39 @@ def test_a_run_that_draws_ahead_and_is_stopped_ends_like_one_that_was_left_alone
     assert repeated == collected[step:]
     assert first.rows + second.rows == whole.rows
     assert resumed == alone
+
+
+@pytest.mark.parametrize("gone", ["then", "now"])
+def test_captions_that_were_drawn_ahead_of_other_samples_are_not_trained_on(
+    tmp_path: Path, gone: str
+) -> None:
+    """A file that was gone when they were drawn is there again, or the other way round: those behind it move."""
+    done = 2
+    _, collected = run(tmp_path / "alone", ahead=1)
+    first = collected[done][1][0]
+    assert all(first not in ids for _, ids in collected[:done])
+
+    def stop(steps: int, params: Any) -> None:
+        if steps == done:
+            raise Stopped
+
+    broken = {"then": first if gone == "then" else None, "now": first if gone == "now" else None}
+    before, log = Log(), Log()
+    with pytest.raises(Stopped):
+        run(tmp_path / "run", between=stop, ahead=1, log=before, broken=broken["then"], on_bad="skip")
+    _, repeated = run(tmp_path / "run", ahead=1, log=log, broken=broken["now"], on_bad="skip")
+    if gone == "then":
+        assert repeated == collected[done:]
+    else:
+        assert all(first not in ids for _, ids in repeated)
+    # By the parameters that the checkpoint holds, and no others.
+    with Checkpointer(tmp_path / "run", read_only=True) as checkpoints:
+        held, _ = checkpoints.restore({"params": {"w": np.zeros((), np.float32)}}, done, partial=True)
+    assert log.rows[0]["drawn by"] == held["params"]["w"]
+    assert [row["rollout/age"] for row in log.rows] == [0, 1]
+    told = [text for text in log.messages if "drawn anew" in text]
+    assert len(told) == 1
+    assert told[0].startswith(f"step {done + 1}: the captions that were drawn ahead are of other samples")
 
 
 def test_a_checkpoint_without_the_captions_that_were_drawn_ahead_is_refused(tmp_path: Path) -> None:

@@ -115,7 +115,8 @@ def drawn(
         indices = order[first : first + micro]
         prompt = placement.batch(padded(ordered, first, micro, tokens=narrow if first else None))
         features = vision_encoder(parts()[0])(trainable, frozen, prompt)
-        batches.append(RolloutBatch([SimpleNamespace()] * len(indices), indices, prompt, features))
+        examples: Any = [SimpleNamespace(sample=SimpleNamespace(id=str(index))) for index in indices]
+        batches.append(RolloutBatch(examples, indices, prompt, features))
     records = [
         GroupRecord(
             index=index,

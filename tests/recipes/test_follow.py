@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import jax.numpy as jnp
+import orbax.checkpoint as ocp
 import pytest
 
 from vcap_jax.evals.config import EvaluationConfig, EvaluatorConfig
@@ -118,6 +119,39 @@ def test_a_checkpoint_that_the_run_removes_meanwhile_is_left_out(tmp_path: Path)
     run.folder.summary.write_text("{}")
     said: list[str] = []
     assert follow(run.request, said.append, evaluated=slow, wait=run.wait) == [4, 6]
+    assert any(line.startswith("step 2 is left out: ") for line in said)
+
+
+@pytest.mark.parametrize("left", ["nothing", "some"])
+def test_a_checkpoint_that_the_run_removes_while_it_is_read_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: str
+) -> None:
+    """Also where its folder is still there, from which its files go one by one."""
+    run = Run(tmp_path / "run")
+    run.save(2, 4)
+    restore = ocp.CheckpointManager.restore
+
+    def going(self: object, step: int, **named: object) -> object:
+        folder = run.folder.checkpoints / "2"
+        if step == 2 and left == "nothing":
+            shutil.rmtree(folder)
+        elif step == 2:
+            next(path for path in folder.rglob("*") if path.is_file()).unlink()
+        else:
+            return restore(self, step, **named)
+        raise ValueError("NOT_FOUND: Error opening zarr driver")
+
+    monkeypatch.setattr(ocp.CheckpointManager, "restore", going)
+
+    def loading(request: EvaluationRequest, say: Say) -> dict[str, Path]:
+        assert isinstance(request.step, int)
+        with Checkpointer(run.folder.checkpoints, read_only=True) as checkpoints:
+            checkpoints.restore({"params": jnp.zeros(1)}, request.step)
+        return run.evaluated(request, say)
+
+    run.folder.summary.write_text("{}")
+    said: list[str] = []
+    assert follow(run.request, said.append, evaluated=loading, wait=run.wait) == [4]
     assert any(line.startswith("step 2 is left out: ") for line in said)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import runpy
+import shutil
 import signal
 import subprocess
 import sys
@@ -26,10 +27,12 @@ from tests.signals import in_foreground
 from tests.sleeping import SharedDevices, Sleeper
 from tests.sleeping_judge import SleepingJudge
 from vcap_jax.captioning.captioner import Captioner
-from vcap_jax.configuration import load_config
+from vcap_jax.configuration import dump_config, load_config
+from vcap_jax.data.references import ReferencePool
 from vcap_jax.grpo.update import StepUpdate
 from vcap_jax.grpo.waiting import WaitingState
 from vcap_jax.models.qwen3_vl.processing import Processor
+from vcap_jax.recipes import grpo as module
 from vcap_jax.recipes.grpo import run
 from vcap_jax.report.metrics import deterministic, read_metrics
 from vcap_jax.rollout.sampler import GroupSampler
@@ -258,6 +261,43 @@ def test_a_run_leaves_what_it_promises(left_alone):
     assert rows[0]["kl"] == pytest.approx(0, abs=1e-6)
     assert rows[0]["lr"] == 0
     assert all(0 <= row["facts/coverage"] <= 1 and 0 <= row["facts/hallucination"] <= 1 for row in rows)
+
+
+@pytest.mark.parametrize("covered", [False, True])
+def test_references_of_the_held_out_scenes_are_of_the_pool_that_is_trained_on(
+    tmp_path, left_alone, monkeypatch, covered
+):
+    """Of its last phases, whose files are gone: where the pool has none of these scenes there are no such references,
+    least of all the base's. And no decoding is compiled for steps that are not to be done."""
+    folder, pool = tmp_path / "run", tmp_path / "pool.jsonl"
+    shutil.copytree(left_alone, folder)
+    there = folder / "evaluations" / "heldout"
+    parts = [folder / "references" / "train.jsonl", *([there / "references.jsonl"] if covered else [])]
+    if covered:
+        ReferencePool([entry for part in parts for entry in ReferencePool.read(part).entries()]).write(pool)
+        # It is not the pool that the run began with, which is another test's matter.
+        (folder / "references.json").unlink()
+    else:
+        shutil.copy(parts[0], pool)
+    for path in (folder / "summary.json", folder / "comparison.png", *there.glob("references.*")):
+        path.unlink()
+    given = f"data.references={pool}"
+    config = load_config(RunConfig, [folder / "config.yaml"], [given])
+    (folder / "config.yaml").write_text(dump_config(config))
+
+    def never(ctx):
+        raise AssertionError("all steps are done")
+
+    monkeypatch.setattr(module, "compile_decoding", never)
+    said = train_here(folder, "image", given, resume=True)
+    summary, before = (json.loads((root / "summary.json").read_text()) for root in (folder, left_alone))
+    rows = ["references", "start", "trained"] if covered else ["start", "trained"]
+    assert [row for row in ("references", "start", "trained") if row in summary] == rows
+    assert {row: summary[row] for row in rows} == {row: before[row] for row in rows}
+    assert ("pool.jsonl has no references of the held-out scenes" in said) is not covered
+    assert ("references" in summary["evaluations"]["heldout"]) is covered
+    assert not (there / "references.jsonl").exists()
+    assert (folder / "comparison.png").stat().st_size > 0
 
 
 def ended_by(wanted: signal.Signals, step: int, folder: Path, *more: str, quick: bool = True) -> int:

@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from vcap_jax import references
 from vcap_jax.configuration import ConfigError
+from vcap_jax.data.config import DataConfig
+from vcap_jax.data.manifest import Sample
+from vcap_jax.data.references import PoolEntry, ReferencePool
 from vcap_jax.recipes import self_improve as module
+from vcap_jax.references import heldout_pool
+from vcap_jax.references.writing import PoolError
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.report.summary import FactRow
 from vcap_jax.reward.config import RewardConfig
 from vcap_jax.run.config import RunConfig
+from vcap_jax.run.setup import heldout_samples, manifest_samples
 from vcap_jax.system.shutdown import TrainingStopped
 
 
@@ -35,13 +47,17 @@ class Rounds:
         self.trained: list[tuple[str, str, str | None]] = []
         self.pools: list[tuple[str, str]] = []
         self.stops_at: str | None = None
+        self.compared_with: dict[str, dict[str, tuple[str, ...]]] = {}
 
     def run(self, config, folder, *, say, processes):
         name = folder.root.name
         self.trained.append((name, config.model.path, config.data.references))
         if config.data.references is not None:
             assert Path(config.data.references).exists()
-        assert (folder.data / "shared").exists()
+        assert (folder.data / "shared").exists() or config.data.manifest is not None
+        if heldout := heldout_samples(config):
+            ctx = SimpleNamespace(config=config, folder=folder, processes=processes, say=say)
+            self.compared_with[name] = heldout_pool(ctx, heldout).texts()
         if name == self.stops_at:
             raise TrainingStopped("the judge is gone")
         folder.metrics.write_text(json.dumps({"step": 1, "reward/mean": 0.25 * len(self.trained)}) + "\n")
@@ -53,7 +69,11 @@ class Rounds:
         self.pools.append((writer, stage.root.name))
         pool = folder.root / "pools" / f"{writer}.jsonl"
         pool.parent.mkdir(exist_ok=True)
-        pool.write_text("")
+        write_pool(pool, f"by {writer}", manifest_samples(config, say) if config.data.manifest else [])
+
+
+def write_pool(path: Path, text: str, samples: Sequence[Sample]) -> None:
+    ReferencePool(PoolEntry(id=sample.id, references=(text,)) for sample in samples).write(path)
 
 
 @pytest.fixture
@@ -112,3 +132,116 @@ def test_a_reward_without_references_has_nothing_to_improve_by(tmp_path, rounds)
     with pytest.raises(ConfigError, match="uses no references"):
         module.self_improve(config, opened(tmp_path), say=lambda _: None)
     assert rounds.trained == []
+
+
+def holding_out(tmp_path: Path, *, own: bool) -> RunConfig:
+    """Twenty pictures, a part of them held out. own: whether the rows bring references."""
+    rows = [
+        {"id": str(n), "image": f"{n}.png"} | ({"references": ["its row's"]} if own else {})
+        for n in range(20)
+    ]
+    manifest = tmp_path / "manifest.jsonl"
+    manifest.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return RunConfig(data=DataConfig(manifest=str(manifest), heldout_share=0.3))
+
+
+def of_a_pool(config: RunConfig, tmp_path: Path, *, heldout: int) -> RunConfig:
+    """With a pool of all that is trained on and so many of the samples held out."""
+    path = tmp_path / "given.jsonl"
+    held = heldout_samples(config)
+    assert heldout <= len(held)
+    write_pool(path, "the pool's", [*manifest_samples(config, print), *held[:heldout]])
+    return replace(config, data=replace(config.data, references=str(path)))
+
+
+@pytest.fixture
+def written(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many references the starting policy was asked for, each time."""
+    asked: list[int] = []
+
+    def by_policy(ctx: Any, path: Path, samples: Sequence[Sample]) -> ReferencePool:
+        if not path.exists():
+            asked.append(len(samples))
+            write_pool(path, f"the policy's for {ctx.folder.root.name}", samples)
+        return ReferencePool.read(path)
+
+    monkeypatch.setattr(references, "references_by_policy", by_policy)
+    return asked
+
+
+@pytest.mark.parametrize("source", ["rows", "pool", "pool before rows", "policy", "a part by the policy"])
+def test_held_out_captions_are_compared_with_the_same_references_in_all_rounds(
+    tmp_path: Path, rounds: Rounds, written: list[int], source: str
+) -> None:
+    """Those of the round before are of the samples that it trained on."""
+    config = holding_out(tmp_path, own=source in ("rows", "pool before rows"))
+    held = len(heldout_samples(config))
+    if "pool" in source:
+        config = of_a_pool(config, tmp_path, heldout=held)
+    if source == "a part by the policy":
+        config = of_a_pool(config, tmp_path, heldout=2)
+    said: list[str] = []
+    module.self_improve(config, opened(tmp_path), rounds=3, say=said.append)
+    told = rounds.compared_with
+    assert list(told) == ["e1", "e2", "e3"]
+    assert told["e1"] == told["e2"] == told["e3"]
+    texts = Counter(text for (text,) in told["e1"].values())
+    assert (
+        texts
+        == {
+            "rows": {"its row's": held},
+            "pool": {"the pool's": held},
+            "pool before rows": {"the pool's": held},
+            "policy": {"the policy's for e1": held},
+            "a part by the policy": {"the pool's": 2, "the policy's for e1": held - 2},
+        }[source]
+    )
+    assert written == {"policy": [held], "a part by the policy": [held - 2]}.get(source, [])
+    assert not any("does not compare" in text for text in said)
+
+
+def test_a_round_that_was_begun_with_other_references_keeps_them_which_is_told(
+    tmp_path: Path, rounds: Rounds, written: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Earlier versions did so, and the first evaluation of such a round is made."""
+    config = of_a_pool(holding_out(tmp_path, own=True), tmp_path, heldout=4)
+    rounds.stops_at = "e2"
+    with monkeypatch.context() as before:
+        before.setattr(module, "hand_on_heldout", lambda *_, **__: None)
+        with pytest.raises(TrainingStopped):
+            module.self_improve(config, opened(tmp_path), rounds=2, say=print)
+    began = rounds.compared_with["e2"]
+    assert began != rounds.compared_with["e1"]
+    rounds.stops_at = None
+    said: list[str] = []
+    module.self_improve(config, opened(tmp_path), rounds=3, say=said.append)
+    assert rounds.compared_with["e2"] == began
+    assert rounds.compared_with["e3"] == rounds.compared_with["e1"]
+    assert [text for text in said if text.startswith("e2: held-out captions are compared with other")]
+
+
+def test_references_that_e1_was_not_compared_with_are_not_handed_on(
+    tmp_path: Path, rounds: Rounds, written: list[int]
+) -> None:
+    config = of_a_pool(holding_out(tmp_path, own=True), tmp_path, heldout=4)
+    module.self_improve(config, opened(tmp_path), rounds=1, say=print)
+    of_a_pool(config, tmp_path, heldout=5)
+    with pytest.raises(PoolError, match=r"e1 began with the captions of .*Give it the pool it began with"):
+        module.self_improve(config, opened(tmp_path), rounds=2, say=print)
+
+
+def test_a_round_without_references_of_the_held_out_scenes_has_no_row_of_them(
+    tmp_path: Path, rounds: Rounds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = rounds.run
+
+    def bare(config: RunConfig, folder: RunFolder, **more: Any) -> None:
+        run(config, folder, **more)
+        if folder.root.name == "e1":
+            summary = json.loads(folder.summary.read_text())
+            del summary["references"]
+            folder.summary.write_text(json.dumps(summary))
+
+    monkeypatch.setattr(module, "run", bare)
+    summary = module.self_improve(RunConfig(), opened(tmp_path), rounds=2, say=print)
+    assert list(summary["rows"]) == ["base", "e1", "references of e2", "e2"]

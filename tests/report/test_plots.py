@@ -107,6 +107,13 @@ def test_the_comparison_is_drawn_also_without_claims(tmp_path: Path) -> None:
     assert Image.open(tmp_path / "comparison.png").width > 800
 
 
+def test_the_comparison_is_drawn_without_references_where_there_are_none(tmp_path: Path) -> None:
+    some, one = np.array([4, 5, 6]), np.ones(3, int)
+    shares = fact_shares(FactCounts(some, some, some - 1, one))
+    plot_comparison({"start": shares, "trained": shares}, tmp_path / "comparison.png")
+    assert Image.open(tmp_path / "comparison.png").width > 800
+
+
 def test_moving_average() -> None:
     values = np.array([1.0, 2.0, math.nan, 4.0, 5.0])
     np.testing.assert_allclose(moving_average(values, 3), [1.5, 1.5, 3.0, 4.5, 4.5])

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import subprocess
 import sys
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from vcap_jax.configuration import load_config
-from vcap_jax.report import idle_run
+from vcap_jax.report import idle_run, run_folder
 from vcap_jax.report.run_folder import RunFolder, RunFolderError, differences
 
 
@@ -157,7 +159,7 @@ def test_a_run_that_did_nothing_is_begun_anew_with_any_configuration(
     RunFolder.open(root, Config()).claim("training")
     RunFolder.open(root / "e1", Config()).claim("training")
     (root / "checkpoints").mkdir()
-    for note in ("judge.json", "judge_domain.json", "judge.log", "judge-1.log"):
+    for note in ("elapsed.json", "judge.json", "judge_domain.json", "judge.log", "judge-1.log"):
         (root / note).touch()
     (root / "data" / "train").mkdir(parents=True)
     (root / "data" / "train" / "scenes.jsonl").touch()
@@ -268,10 +270,29 @@ def test_evaluations_have_a_folder_each_and_older_runs_keep_theirs(tmp_path: Pat
     assert old.evaluation("data") == old.root / "evaluations" / "data"
 
 
-def test_the_seconds_of_all_starts_add_up(tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path)
-    assert folder.add_seconds(1.5) == 1.5
-    assert RunFolder(tmp_path).add_seconds(2.0) == 3.5
+def test_the_seconds_of_all_starts_add_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([10.0, 12.5, 100.0, 101.0, 103.0])
+    monkeypatch.setattr(run_folder, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    with pytest.raises(InterruptedError), RunFolder(tmp_path).counting_seconds():
+        raise InterruptedError("a stop")
+    with RunFolder(tmp_path).counting_seconds() as seconds:
+        assert seconds() == 2.5 + 1
+    assert json.loads((tmp_path / "elapsed.json").read_text()) == {"seconds": 2.5 + 3}
+
+
+def test_of_several_processes_one_notes_the_seconds(tmp_path: Path) -> None:
+    with RunFolder(tmp_path).counting_seconds(noted=False):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_configuration_that_a_person_wrote_is_not_replaced(tmp_path: Path) -> None:
+    mine = "# my settings\nsteps: 3\n"
+    (tmp_path / "config.yaml").write_text(mine)
+    for resume in (False, True):
+        with pytest.raises(RunFolderError, match=r"config\.yaml was written by no run"):
+            RunFolder.open(tmp_path, Config(), resume=resume)
+    assert (tmp_path / "config.yaml").read_text() == mine
 
 
 def test_pages_are_titled_by_the_folder_not_by_the_path(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from vcap_jax.data.manifest import Sample
 from vcap_jax.data.references import PoolEntry, ReferencePool
 from vcap_jax.models.qwen3_vl.processing import Processor
 from vcap_jax.sft.config import SFTConfig
-from vcap_jax.sft.targets import pad_captions, tokenise_targets
+from vcap_jax.sft.targets import Targets, pad_captions, tokenise_targets
 from vcap_jax.world.backbone import BACKBONE_FOLDER
 
 SHORT, LONG = "A red circle.", "A red circle is at the top left and a blue square is at the bottom right."
@@ -38,6 +38,17 @@ def test_captions_end_with_the_end_token_and_read_back(processor: Processor) -> 
     for tokens, text in zip(targets.captions["a"], (SHORT, LONG), strict=True):
         assert tokens[-1] == processor.eos_token_ids[0]
         assert processor.tokenizer.decode(tokens, skip_special_tokens=True).strip() == text
+
+
+def test_places_are_made_for_a_power_of_two_of_captions_and_for_no_more_than_any_sample_has() -> None:
+    def places(most: int, *numbers: int) -> list[int]:
+        row = np.ones(1, np.int32)
+        targets = Targets({"a": (row,), "b": (row,) * most}, {}, 0)
+        return [targets.places(number) for number in numbers]
+
+    assert places(20, 1, 2, 3, 4, 5, 9, 16, 17, 20) == [1, 2, 4, 4, 8, 16, 16, 20, 20]
+    assert places(3, 1, 2, 3) == [1, 2, 3]
+    assert places(1, 1) == [1]
 
 
 def test_what_does_not_fit_is_left_out_whole_and_counted(processor: Processor) -> None:

@@ -11,9 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.processes_in_threads import in_threads
 from vcap_jax.data.errors import MediaError
+from vcap_jax.data.examples import Example
+from vcap_jax.models.buckets import PaddedSizes
+from vcap_jax.parallel.processes import ALONE, Processes
 from vcap_jax.run.log import SilentLog
 from vcap_jax.sft.config import SFTConfig
+from vcap_jax.sft.targets import Targets
 from vcap_jax.sft.trainer import StepBatches, SupervisedTraining
 from vcap_jax.system.shutdown import TrainingStopped
 from vcap_jax.training.checkpoint import Checkpointer
@@ -21,6 +26,8 @@ from vcap_jax.training.optimizer import TrainState
 from vcap_jax.training.saving import NotFinite
 
 NOTHING: Any = None
+BATCHES = SupervisedTraining.batches
+"""As it is; most tests have nothing in its place."""
 
 
 class Data:
@@ -70,6 +77,83 @@ class Log(SilentLog):
 def _empty_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     empty = StepBatches(micro=(), prompts=1, captions=1, positions=2)
     monkeypatch.setattr(SupervisedTraining, "batches", lambda *_: empty)
+
+
+def example(name: str, tokens: int) -> Example:
+    prompt: Any = SimpleNamespace(tokens=np.zeros(tokens, np.int32))
+    sample: Any = SimpleNamespace(id=name)
+    return Example(sample=sample, request="", prompt=prompt, media=NOTHING)
+
+
+class Pads:
+    """A processor that pads prompts to the longest."""
+
+    def padded_sizes(self, prompts: Any, buckets: Any, names: Any) -> PaddedSizes:
+        return PaddedSizes(tokens=max(len(prompt.tokens) for prompt in prompts))
+
+    def collate(self, prompts: Any, buckets: Any, *, names: Any, batch_size: int, sizes: PaddedSizes) -> Any:
+        lengths = np.array([len(prompt.tokens) for prompt in prompts])
+        return SimpleNamespace(
+            names=names, lengths=lengths, tokens=np.zeros((batch_size, sizes.tokens), np.int32)
+        )
+
+
+def batched(
+    captions: dict[str, tuple[int, ...]], *samples: str, processes: Processes = ALONE
+) -> list[tuple[list[str], tuple[int, ...], int]]:
+    """Of each micro-batch of two of the samples: their names, the shape of their captions, how many captions are real.
+    captions: how long those of each sample are. A prompt is as long as its sample's place in ``samples``."""
+    targets = Targets(
+        {name: tuple(np.ones(length, np.int32) for length in lengths) for name, lengths in captions.items()},
+        {},
+        0,
+    )
+    processor: Any = Pads()
+    training = SupervisedTraining(
+        config=SFTConfig(
+            groups_per_step=4, groups_per_micro_batch=2 * processes.count, caption_buckets=(128,)
+        ),
+        total_steps=1,
+        programs=NOTHING,
+        frozen=NOTHING,
+        data=NOTHING,
+        targets=targets,
+        max_tokens=256,
+        buckets=NOTHING,
+        processor=processor,
+        checkpoints=NOTHING,
+        log=Log(),
+        placement=NOTHING,
+        learning_rate=lambda step: 0.1,
+        save_every=1,
+        processes=processes,
+    )
+    made = BATCHES(training, [example(name, tokens) for tokens, name in enumerate(samples, 1)])
+    return [
+        (list(prompt.names), rows.tokens.shape, int((rows.lengths > 0).sum()))  # type: ignore[attr-defined]
+        for prompt, rows in made.micro
+    ]
+
+
+def test_a_sample_with_many_captions_makes_no_other_micro_batch_dear() -> None:
+    captions = {"a": (3,) * 20, "b": (3,), "c": (3, 4), "d": (3,), "e": (3,) * 3, "f": (130,)}
+    assert batched(captions, *"abcdef") == [
+        (["b", "d"], (2, 1, 128), 2),
+        (["f", "c"], (2, 2, 256), 3),
+        (["e", "a"], (2, 20, 128), 23),
+    ]
+
+
+def test_samples_with_equally_many_captions_are_batched_by_size_alone() -> None:
+    captions = dict.fromkeys("abcd", (3, 4, 5))
+    assert batched(captions, *"cbad") == [(["c", "b"], (2, 3, 128), 6), (["a", "d"], (2, 3, 128), 6)]
+
+
+def test_all_processes_make_places_for_the_most_captions_of_any() -> None:
+    captions = {"a": (3,), "b": (3,), "c": (3,), "d": (3,) * 5, "x": (3,) * 9}
+    shares = ["ab", "cd"]
+    told = in_threads(2, lambda one: batched(captions, *shares[one.index], processes=one))
+    assert told == [[(["a", "b"], (2, 8, 128), 2)], [(["c", "d"], (2, 8, 128), 6)]]
 
 
 def run(checkpoints: Checkpointer, log: Log, data: Any, programs: Any, save_every: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as Spec
 
 from vcap_jax.parallel.sharding import MeshConfig, make_mesh
-from vcap_jax.training.checkpoint import Checkpointer, CheckpointError
+from vcap_jax.training.checkpoint import Checkpointer, CheckpointError, CheckpointGone
 
 
 @jax.tree_util.register_dataclass
@@ -162,6 +163,63 @@ def test_errors_name_the_folder_what_differs_and_the_remedy(tmp_path: Path) -> N
         "start a new run folder",
     ):
         assert part in message
+
+
+@pytest.mark.parametrize("read", ["restore", "meta", "ahead", "stored"])
+def test_a_checkpoint_that_was_removed_since_it_was_listed_is_told(tmp_path: Path, read: str) -> None:
+    with Checkpointer(tmp_path) as checkpoints:
+        checkpoints.save(1, {"x": jnp.ones(3)}, ahead={"y": np.ones(3)})
+    with Checkpointer(tmp_path, read_only=True) as checkpoints:
+        shutil.rmtree(tmp_path / "1")
+        arguments = [{"x": jnp.zeros(3)}] if read == "restore" else []
+        with pytest.raises(CheckpointGone, match=f"{tmp_path} no longer has the checkpoint of step 1"):
+            getattr(checkpoints, read)(*arguments)
+
+
+@pytest.mark.parametrize("left", ["nothing", "folders", "some", "all"])
+def test_a_checkpoint_that_is_removed_while_it_is_read_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: str
+) -> None:
+    """Its files go before its folder does. What Orbax raises of one that is whole comes as it is."""
+    with Checkpointer(tmp_path) as checkpoints:
+        checkpoints.save(1, {"x": jnp.ones(3)})
+
+    def going(self: Any, step: int, **named: Any) -> Any:
+        folder = tmp_path / str(step)
+        files = [path for path in folder.rglob("*") if path.is_file()]
+        if left == "nothing":
+            shutil.rmtree(folder)
+        elif left != "all":
+            for file in files if left == "folders" else files[:1]:
+                file.unlink()
+        raise ValueError("NOT_FOUND: Error opening zarr driver")
+
+    monkeypatch.setattr(ocp.CheckpointManager, "restore", going)
+    with Checkpointer(tmp_path, read_only=True) as checkpoints:
+        told = pytest.raises(ValueError, match="NOT_FOUND")
+        if left != "all":
+            told = pytest.raises(CheckpointGone, match="it was removed while it was read")
+        with told:
+            checkpoints.restore({"x": jnp.zeros(3)})
+
+
+def test_a_checkpoint_that_is_removed_while_a_folder_is_opened_hinders_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Checkpointer(tmp_path) as checkpoints:
+        for step in (1, 2):
+            checkpoints.save(step, {"x": jnp.ones(3)})
+    opened = ocp.CheckpointManager.__init__
+
+    def going(self: Any, *arguments: Any, **named: Any) -> None:
+        if (tmp_path / "1").exists():
+            shutil.rmtree(tmp_path / "1")
+            raise FileNotFoundError(tmp_path / "1")
+        opened(self, *arguments, **named)
+
+    monkeypatch.setattr(ocp.CheckpointManager, "__init__", going)
+    with Checkpointer(tmp_path, read_only=True) as checkpoints:
+        assert checkpoints.steps() == [2]
 
 
 KILLED_WHILE_SAVING = """

@@ -3,7 +3,8 @@
 What a step does depends on the configuration, the state, the step number and the place in the data
 alone. All four are in a checkpoint. So a run that was killed and resumed ends bit for bit like one
 that was left alone. With ``rollout.ahead`` a step depends on the state before the last update as well;
-in a checkpoint is what came of that: the captions that are drawn already.
+in a checkpoint is what came of that: the captions that are drawn already. If the step's samples cannot
+be read as they were, as a file has gone meanwhile, they are drawn anew.
 
 Each of several processes goes through this loop. They exchange what they know at four points: when a
 step's samples are read, when its captions are drawn, when they are scored, and when it ends; and they
@@ -24,7 +25,7 @@ import numpy as np
 
 from vcap_jax.data.errors import MediaError, NoUsableSamplesError, StorageError
 from vcap_jax.data.examples import Example
-from vcap_jax.data.pipeline import GroupIterator
+from vcap_jax.data.pipeline import GroupBatch, GroupIterator
 from vcap_jax.grpo.advantages import (
     GroupAdvantages,
     component_advantages,
@@ -233,6 +234,7 @@ class Training:
         data_seconds = time.monotonic() - begin
         for bad in batch.skipped:
             self.log.message(str(bad))
+        known = self._if_of_these(known, batch, step)
         groups, old = (None, None) if known is None else (known.groups, known.old)
         draw: StepDraw | Exception
         own = self.own_params(held.state.params)
@@ -262,6 +264,23 @@ class Training:
             data_seconds=data_seconds,
             seconds=seconds,
         )
+
+    def _if_of_these(
+        self, known: KnownStep | None, batch: GroupBatch[Example], step: int
+    ) -> KnownStep | None:
+        """``known`` if its captions are of the samples that were read, in all processes; else None, which is said. The
+        weights that drew it are gone, so that nothing else can be done for the samples that are there now."""
+        if known is None:
+            return None
+        told = self.processes.all_gather_objects("samples drawn ahead", known.others_than(batch))
+        others = [identity for share in told for identity in share]
+        if not others:
+            return known
+        self.log.message(
+            f"step {step + 1}: the captions that were drawn ahead are of other samples than are read now (such as "
+            f"{others[0]}: a file is gone, or is there again). The step is drawn anew, by the policy as it is now"
+        )
+        return None
 
     def _scored(self, draw: StepDraw) -> tuple[StepRollout, StepOutcome]:
         """This process's groups, and what all need to know of everybody's. Raises StepNotDone and NoComponents."""

@@ -25,7 +25,7 @@ from vcap_jax.system.file_locks import only_one
 from vcap_jax.system.json_records import as_record
 from vcap_jax.system.json_values import read_json_object
 from vcap_jax.system.shutdown import Stopped, requested
-from vcap_jax.training.checkpoint import Checkpointer, CheckpointError
+from vcap_jax.training.checkpoint import Checkpointer, CheckpointError, CheckpointGone
 
 LOOK_EVERY_S = 2.0
 """Between two looks at the run's checkpoints."""
@@ -49,9 +49,9 @@ def follow(
 
     An earlier follower's steps are gone through once, those too whose checkpoint is gone since: what is there and is
     what is asked for is not done again, and another judge scores the captions of all of them. A checkpoint that the
-    run removes before its turn has come is left out, which is said. A step that the judge gives no figures of is told,
-    and the next one's turn comes. ``request.step`` and ``request.out`` are this function's. evaluated: does one. wait:
-    sleeps so many seconds.
+    run removes before its turn has come, or while it is read, is left out, which is said. A step that the judge gives
+    no figures of is told, and the next one's turn comes. ``request.step`` and ``request.out`` are this function's.
+    evaluated: does one. wait: sleeps so many seconds.
     Raises EvaluatorError unless ``request.by`` is a run, for a benchmark that the run itself evaluates by, and where
     another process follows the run; FollowingFailed at the end, where steps failed or the run's process is gone; what
     ``evaluate`` raises, of a judge that cannot be asked only where none was ever asked; Stopped if a signal has come.
@@ -111,7 +111,8 @@ class _Following:
         try:
             self._evaluated(one, self._say)
         except CheckpointError as error:
-            if step in _steps(run):
+            # One that is being removed may still be counted: its folder goes last.
+            if not isinstance(error, CheckpointGone) and step in _steps(run):
                 raise
             self._say(f"step {step} is left out: {error}")
             return

@@ -9,7 +9,6 @@ thing that a run needs and does not hold: if it cannot be asked, nothing has bee
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -70,11 +69,11 @@ def run(
     train with. Raises TrainingStopped, or Stopped after a signal, if the run ended early and can be
     resumed; PeerFailed if another process ended; and the phases' own errors for unusable input.
     """
-    begin = time.monotonic()
     check_run(config, processes)
     folder.claim("training")
     family = reward_family(config)
     with ExitStack() as stack:
+        seconds = stack.enter_context(folder.counting_seconds(noted=processes.first))
         trackers = stack.enter_context(
             run_trackers(config, folder, say, processes, config.grpo.groups_per_step)
         )
@@ -108,7 +107,10 @@ def run(
         second = None
         if config.second_judge is not None and processes.first:
             asked = config.second_judge.of_one(processes.count)
-            second = stack.enter_context(SecondJudge(asked, reward, seed=config.seed, say=say))
+            references = {} if pool is None else pool.texts()
+            second = stack.enter_context(
+                SecondJudge(asked, reward, seed=config.seed, references=references, say=say)
+            )
         own = stack.enter_context(
             own_data(ctx, prepared.heldout, compared_with, session=session, reward=reward, pool=pool)
         )
@@ -137,7 +139,7 @@ def run(
         say(shares_table(shares))
     summary: dict[str, object] = {
         **shares,
-        "seconds": folder.add_seconds(time.monotonic() - begin),
+        "seconds": seconds(),
         "steps": len(rows),
         "attention": ctx.policy.attention,
         "decode_attention": ctx.policy.decode_attention,
@@ -162,12 +164,22 @@ def run(
 def _references(
     ctx: RunContext, evaluations: Evaluations, world: EmbeddedData | None
 ) -> dict[str, Results | None]:
-    """The starting policy's references of the held-out scenes, evaluated as its captions are."""
+    """References of the held-out scenes by who wrote those that the run trains on, evaluated as captions are: the
+    starting policy's, those that a recipe has left in the folder, or those of the run's own pool. Nothing of a pool
+    that has none of these scenes."""
     if world is None or HELDOUT not in evaluations:
         return {}
     path = ctx.folder.evaluation(HELDOUT) / HELDOUT_REFERENCES
-    pool = references_by_policy(ctx, path, read_manifest(world.heldout))
-    each = ctx.config.references.per_sample
+    scenes, given, each = read_manifest(world.heldout), ctx.config.data.references, 1
+    if given is None or ctx.processes.on_process_0("references of held-out scenes", path.exists):
+        pool, each = references_by_policy(ctx, path, scenes), ctx.config.references.per_sample
+    else:
+        pool = ReferencePool.read(given)  # whose training scenes have other ids
+        if pool.missing(scenes):
+            ctx.say(
+                f"{given} has no references of the held-out scenes, so none stand beside the policy's captions"
+            )
+            return {}
     return {REFERENCES: evaluations.of_pool(HELDOUT, REFERENCES, pool, each=each)}
 
 
@@ -265,7 +277,8 @@ def _train(
             taken=ctx.taken,
         )
         try:
-            compile_decoding(ctx)
+            if done < total:
+                compile_decoding(ctx)
             # The state has a copy of its own, and nobody asks for the starting policy any more.
             free(policy.trainable, keep=jax.tree.leaves(reference))
             return training.run(state)

@@ -5,12 +5,16 @@
 Every round is a run as ``launch/train.py`` makes it, and starts from the base. Only its pool is new.
 e1's is the starting policy's, or the one that the configuration names. e2's is written by e1 under
 the same decoding settings, and so on (paper, Appendix "Training Data"). A complete round is skipped.
+
+Captions of held-out samples of the user's own are compared with the same references in all rounds, e1's: a pool by e1
+has none of them, and rewards by others could not be compared.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 from vcap_jax.configuration import ConfigError
@@ -18,7 +22,7 @@ from vcap_jax.data.manifest import Sample, read_manifest
 from vcap_jax.evals.config import HELDOUT
 from vcap_jax.parallel.processes import ALONE, Processes
 from vcap_jax.recipes.grpo import HELDOUT_REFERENCES, run
-from vcap_jax.references import write_shared_pool
+from vcap_jax.references import HELDOUT_NOTE, hand_on_heldout, write_shared_pool
 from vcap_jax.references.by_policy import configured_writer
 from vcap_jax.references.note import POOL_NOTE, read_note
 from vcap_jax.report.metrics import read_metrics
@@ -29,7 +33,7 @@ from vcap_jax.run.config import RunConfig
 from vcap_jax.run.context import RunContext
 from vcap_jax.run.folders import open_subrun
 from vcap_jax.run.judge import answering_judge, reward_family
-from vcap_jax.run.setup import drawing, prepare
+from vcap_jax.run.setup import drawing, heldout_samples, prepare
 from vcap_jax.run.turns import all_asleep
 from vcap_jax.system.json_records import as_record
 from vcap_jax.system.json_values import JsonDict, JsonObject, read_json_object
@@ -55,6 +59,7 @@ def self_improve(
         raise ConfigError("the reward uses no references, so that a new pool would change nothing")
     all_asleep(config, say)
     finished: dict[str, JsonDict] = {}
+    e1 = RunFolder(folder.root / "e1")
     rewards: dict[str, tuple[float, float]] = {}
     for number in range(1, rounds + 1):
         name = f"e{number}"
@@ -70,6 +75,9 @@ def self_improve(
                 # Also before a pool is written, not only before the round that asks it: a pool may take hours.
                 with answering_judge(own, stage, say, processes, second=own.second_judge):
                     _references_by(config, folder, f"e{number - 1}", stage, say, processes)
+                processes.on_process_0(
+                    f"held-out references of {name}", partial(_hand_on, config, first=e1, later=stage)
+                )
             say(f"-- {name}: from {config.model.path}, references by {_writer(stage, number)}")
             run(own, stage, say=say, processes=processes)
             processes.barrier(f"{name} done")
@@ -85,9 +93,27 @@ def self_improve(
     write_summary(folder.summary, summary)
     for name, (first, last) in rewards.items():
         say(f"{name}: reward {first:.3f} in the first tenth of its steps, {last:.3f} in the last")
+    if others := [
+        name for name in finished if _heldout_digest(folder.root / name) != _heldout_digest(e1.root)
+    ]:
+        say(
+            f"{', '.join(others)}: held-out captions are compared with other references than e1's, as an earlier "
+            "version had it when the round began: its judged/reward does not compare with e1's"
+        )
     if rows:
         say(shares_table(rows))
     return summary
+
+
+def _hand_on(config: RunConfig, *, first: RunFolder, later: RunFolder) -> None:
+    if heldout := heldout_samples(config):
+        hand_on_heldout(config, heldout, first=first, later=later)
+
+
+def _heldout_digest(round_: Path) -> str | None:
+    """Of what a round's held-out captions are compared with; None where nothing of the user's own is held out."""
+    noted = read_note(round_ / HELDOUT_NOTE)
+    return None if noted is None else noted.digest
 
 
 def _references_by(
@@ -125,13 +151,15 @@ def _references_by(
 
 
 def _rows(finished: Mapping[str, JsonObject]) -> dict[str, FactRow]:
-    """Held-out facts: of the base, and of every round with the references that it learned from."""
+    """Held-out facts: of the base, and of every round with the references that it learned from, where they have any
+    of the held-out scenes."""
     rows: dict[str, FactRow] = {}
     for name, summary in finished.items():
         if "trained" not in summary:
             continue
         rows.setdefault("base", as_record(FactRow, summary["start"], f"start of {name}"))
-        rows[f"references of {name}"] = as_record(FactRow, summary["references"], f"references of {name}")
+        if "references" in summary:  # e1 has none of a pool that says nothing of the held-out scenes
+            rows[f"references of {name}"] = as_record(FactRow, summary["references"], f"references of {name}")
         rows[name] = as_record(FactRow, summary["trained"], f"trained of {name}")
     return rows
 

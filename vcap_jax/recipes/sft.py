@@ -8,7 +8,6 @@ Face, reference pools, distillation.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -65,10 +64,10 @@ def run_sft(
     if the run ended early and can be resumed, PeerFailed if another process ended, and the errors of
     data, checkpoints and, where samples are held out, of the judge.
     """
-    begin = time.monotonic()
     check_sft_run(config, processes)
     folder.claim("supervised")
     with ExitStack() as stack:
+        seconds = stack.enter_context(folder.counting_seconds(noted=processes.first))
         trackers = stack.enter_context(
             run_trackers(config, folder, say, processes, config.sft.groups_per_step)
         )
@@ -80,7 +79,7 @@ def run_sft(
             drawing(prepare(config, folder, say, judged=False, processes=processes))
         )
         own = None if judge is None else stack.enter_context(_heldout(prepared, judge))
-        return _run(prepared, own, trackers, begin)
+        return _run(prepared, own, trackers, seconds)
 
 
 @contextmanager
@@ -120,7 +119,9 @@ def training_references(config: RunConfig, samples: Sequence[Sample]) -> Referen
     return None
 
 
-def _run(prepared: Prepared, own: OwnData | None, trackers: Trackers, begin: float) -> Mapping[str, object]:
+def _run(
+    prepared: Prepared, own: OwnData | None, trackers: Trackers, seconds: Callable[[], float]
+) -> Mapping[str, object]:
     ctx, world = prepared.ctx, prepared.world
     config, folder, say, processes = ctx.config, ctx.folder, ctx.say, ctx.processes
     evaluations = Evaluations(ctx, world, own=own, on_results=trackers.evaluated)
@@ -142,7 +143,7 @@ def _run(prepared: Prepared, own: OwnData | None, trackers: Trackers, begin: flo
     if not processes.first:
         return {}
     rows = read_metrics(folder.metrics)
-    summary: dict[str, object] = {"steps": len(rows), "seconds": folder.add_seconds(time.monotonic() - begin)}
+    summary: dict[str, object] = {"steps": len(rows), "seconds": seconds()}
     if world is not None and HELDOUT in trained:
         told = {
             "targets": fact_shares(count_captions(world.train_scenes, targets.texts)),

@@ -12,8 +12,13 @@ from vcap_jax.references.by_policy import configured_writer
 from vcap_jax.references.note import POOL_NOTE, read_note, write_note
 from vcap_jax.references.writing import PoolError, ReferenceWriter, write_pool
 from vcap_jax.report.progress import PoolProgress
+from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.run.checkpoint_source import starting_source
+from vcap_jax.run.config import RunConfig
 from vcap_jax.run.context import RunContext
+
+HELDOUT_NOTE = "heldout_references.json"
+"""As ``POOL_NOTE``, of what captions of held-out samples are compared with."""
 
 
 def reference_pool(ctx: RunContext, samples: Sequence[Sample]) -> ReferencePool:
@@ -44,22 +49,59 @@ def reference_pool(ctx: RunContext, samples: Sequence[Sample]) -> ReferencePool:
 def heldout_pool(ctx: RunContext, samples: Sequence[Sample]) -> ReferencePool:
     """What captions of held-out samples are compared with: as ``reference_pool``, which never sees these samples.
 
-    Where ``data.references`` has nothing for a sample, its own row counts.
+    Where ``data.references`` has nothing for a sample, its own row counts. References that the run folder holds go
+    before both: an earlier start has written them, or ``hand_on_heldout`` has left them there.
     """
-    given = {s.id: PoolEntry(id=s.id, references=s.references) for s in samples if s.references}
-    source = "the manifest"
-    if ctx.config.data.references is not None:
-        pool, source = ReferencePool.read(ctx.config.data.references), ctx.config.data.references
-        given |= {s.id: pool[s.id] for s in samples if s.id in pool}
+    there = ctx.processes.on_process_0("held-out references", _heldout_file(ctx.folder).exists)
+    given, source = _known_heldout(ctx.config, ctx.folder if there else None, samples)
     without = [sample for sample in samples if sample.id not in given]
     if without:
-        path = ctx.folder.root / "references" / "heldout.jsonl"
+        path = _heldout_file(ctx.folder)
         written = references_by_policy(ctx, path, without)
         given |= {entry.id: entry for entry in written.entries()}
         source = str(path)
     found = ReferencePool(given[s.id] for s in samples if s.id in given)
-    remember_pool(ctx, found, source, note="heldout_references.json")
+    remember_pool(ctx, found, source, note=HELDOUT_NOTE)
     return found
+
+
+def hand_on_heldout(
+    config: RunConfig, samples: Sequence[Sample], *, first: RunFolder, later: RunFolder
+) -> None:
+    """Leaves in ``later``, which has yet to begin, what captions of held-out samples are compared with in ``first``, so
+    that the figures of the two can be compared. One that has begun keeps what it began with. By one process.
+
+    config: of ``first``, which is complete. samples: those held out. Raises PoolError where the references that
+    ``first`` began with are not there any more, ManifestError for a pool that cannot be read.
+    """
+    if read_note(later.root / HELDOUT_NOTE) is not None:
+        return
+    there = _heldout_file(first).exists()
+    given, source = _known_heldout(config, first if there else None, samples)
+    found = ReferencePool(given[s.id] for s in samples if s.id in given)
+    _check_same(first, found, source, HELDOUT_NOTE)
+    if len(found):
+        found.write(_heldout_file(later))
+
+
+def _heldout_file(folder: RunFolder) -> Path:
+    return folder.root / "references" / "heldout.jsonl"
+
+
+def _known_heldout(
+    config: RunConfig, folder: RunFolder | None, samples: Sequence[Sample]
+) -> tuple[dict[str, PoolEntry], str]:
+    """References of held-out samples by id, as far as they are there, and where they are from. folder: of a run that
+    holds some; None for one that does not."""
+    given = {s.id: PoolEntry(id=s.id, references=s.references) for s in samples if s.references}
+    source = "the manifest"
+    files = [] if config.data.references is None else [config.data.references]
+    if folder is not None:
+        files.append(str(_heldout_file(folder)))
+    for source in files:
+        pool = ReferencePool.read(source)
+        given |= {s.id: pool[s.id] for s in samples if s.id in pool}
+    return given, source
 
 
 def references_by_policy(ctx: RunContext, path: Path, samples: Sequence[Sample]) -> ReferencePool:
@@ -94,12 +136,16 @@ def write_shared_pool(
 
 def remember_pool(ctx: RunContext, pool: ReferencePool, source: str, *, note: str = POOL_NOTE) -> None:
     """Notes in the run folder which captions the run uses; refuses others when it is resumed."""
-    path = ctx.folder.root / note
-    before = read_note(path)
-    if before is None:
-        write_note(path, pool, source)
-    elif before.digest != (digest := pool.digest()):
+    if not _check_same(ctx.folder, pool, source, note):
+        write_note(ctx.folder.root / note, pool, source)
+
+
+def _check_same(folder: RunFolder, pool: ReferencePool, source: str, note: str) -> bool:
+    """Whether a run has noted which captions it began with. Raises PoolError if they were others."""
+    before = read_note(folder.root / note)
+    if before is not None and before.digest != (digest := pool.digest()):
         raise PoolError(
-            f"the run in {ctx.folder.root} began with the captions of {before.source}, digest "
+            f"the run in {folder.root} began with the captions of {before.source}, digest "
             f"{before.digest}; {source} has {digest}. Give it the pool it began with, or start a new run"
         )
+    return before is not None

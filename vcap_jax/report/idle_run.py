@@ -14,6 +14,7 @@ from vcap_jax.system.file_locks import LOCK, alone, free
 
 _NOTES = (
     "config.yaml",
+    "elapsed.json",
     "kind.txt",
     "judge.log",
     "judge.json",

@@ -83,11 +83,11 @@ def plot_comparison(summary: Mapping[str, FactRow], path: str | Path, *, title: 
     intervals.
 
     Args:
-        summary: by "references", "start" and "trained".
+        summary: by "references", "start" and "trained"; what is not there is not drawn.
         path: the PNG.
     """
-    names = ("references", "start", "trained")
-    colors = (GREY, ORANGE, BLUE)
+    colors = {"references": GREY, "start": ORANGE, "trained": BLUE}
+    names = [name for name in colors if name in summary]
     figure = Figure(figsize=(8.4, 3.0), layout="constrained")
     if title:
         figure.suptitle(title, fontsize=12, color=INK, x=0.01, ha="left")
@@ -101,13 +101,13 @@ def plot_comparison(summary: Mapping[str, FactRow], path: str | Path, *, title: 
         axes.grid(visible=False, axis="y")
         axes.grid(visible=True, axis="x", color="#e4e6ea", linewidth=0.8)
         reach = 0.0
-        for row, (name, color) in enumerate(zip(names, colors, strict=True)):
+        for row, name in enumerate(names):
             measured = measured_share(summary[name], share)
             if measured is None:
                 axes.text(0, row, "  nothing claimed", va="center", fontsize=9, color=GREY)
                 continue
             value, low, high = measured
-            axes.barh(row, value, height=0.58, color=color)
+            axes.barh(row, value, height=0.58, color=colors[name])
             axes.plot([low, high], [row, row], color=INK, linewidth=1.4, solid_capstyle="butt")
             for end in (low, high):
                 axes.plot([end, end], [row - 0.11, row + 0.11], color=INK, linewidth=1.4)

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import logging
 import shlex
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +20,7 @@ from vcap_jax.configuration import current_names, dump_config, parse_yaml, plain
 from vcap_jax.report.idle_run import empty, idle, lock
 from vcap_jax.report.step_log import read_rows
 from vcap_jax.system.errors import VCapError
+from vcap_jax.system.file_locks import LOCK
 from vcap_jax.system.files import replace_file, taken_for_a_pattern, write_json
 from vcap_jax.system.json_values import (
     JsonDict,
@@ -91,14 +94,24 @@ class RunFolder:
             return begun_before
         return self.root / "evaluations" / name
 
-    def add_seconds(self, seconds: float) -> float:
-        """Adds this process's seconds to those of the run's earlier processes; all of them."""
-        path = self.root / "elapsed.json"
-        before = (
-            as_number(read_json_object(path).get("seconds"), f"{path}: seconds") if path.exists() else 0.0
-        )
-        write_json(path, {"seconds": before + seconds})
-        return float(before + seconds)
+    @contextmanager
+    def counting_seconds(self, *, noted: bool = True) -> Iterator[Callable[[], float]]:
+        """Counts this process's seconds while the block lasts, and notes them at its end, whichever that is. Gives a
+        function that tells the seconds so far, those of the run's earlier processes included. noted: else nothing is
+        written, as several processes must not."""
+        path, begin = self.root / "elapsed.json", time.monotonic()
+        before = 0.0
+        if path.exists():
+            before = float(as_number(read_json_object(path).get("seconds"), f"{path}: seconds"))
+
+        def seconds() -> float:
+            return before + time.monotonic() - begin
+
+        try:
+            yield seconds
+        finally:
+            if noted:
+                write_json(path, {"seconds": seconds()})
 
     @property
     def begun(self) -> bool:
@@ -200,9 +213,19 @@ class RunFolder:
 
     def _begins_anew(self, found: _Found, resume: bool) -> bool:
         """Whether a run lies here that had done nothing yet, and is not the one that is asked for."""
-        return bool(self.config.exists() and (found.differing or not resume) and not self.begun)
+        return bool(self._opened and (found.differing or not resume) and not self.begun)
+
+    @property
+    def _opened(self) -> bool:
+        """Whether it was ``open`` that made the configuration here, and not a person."""
+        return self.config.exists() and (self.root / LOCK).exists()
 
     def _refuse(self, found: _Found, resume: bool, remedies: Mapping[str, str]) -> None:
+        if found.used and self.config.exists() and not (self.begun or self._opened):
+            raise RunFolderError(
+                f"{self.config} was written by no run, and a run would replace it: choose another folder with "
+                "--run-dir, or put the file elsewhere"
+            )
         if found.used and not resume:
             raise RunFolderError(
                 f"{self.root} is not empty. Add --resume to go on with the run there, or choose another folder "

@@ -122,7 +122,7 @@ def lineage(path: str, step: AskedStep = None) -> Lineage:
 
 def checkpoint_files(path: str, step: AskedStep = None) -> str | None:
     """A digest of the names, sizes and times of all files that the captioner at ``path`` is read from; None where a
-    run's checkpoint is not there.
+    run's checkpoint is not there, or is being removed.
 
     The same digest means the same parameters. Another one says nothing: files may have been copied. Raises what
     ``lineage`` raises.
@@ -136,11 +136,14 @@ def checkpoint_files(path: str, step: AskedStep = None) -> str | None:
             return None
         folders.append(folder.checkpoints / own)
         single.append(folder.config)
-    files = [file for folder in folders for file in folder.rglob("*") if file.is_file()]
     rows = []
-    for file in sorted([*files, *single]):
-        about = file.stat()
-        rows.append([str(file), about.st_size, about.st_mtime_ns])
+    try:
+        files = [file for folder in folders for file in folder.rglob("*") if file.is_file()]
+        for file in sorted([*files, *single]):
+            about = file.stat()
+            rows.append([str(file), about.st_size, about.st_mtime_ns])
+    except FileNotFoundError:  # between being listed and being looked at
+        return None
     return hashlib.blake2b(json.dumps(rows).encode(), digest_size=16).hexdigest()
 
 

@@ -5,8 +5,8 @@ group's, [prompt | c1 | ... | cG], and not several samples in one row: visual pr
 what packed rows could save is padding alone: of a prompt of 8,000 tokens rounded up to a multiple of 1,024 on average
 6%, of the caption, an eighth of the row, perhaps a third. A tenth of the FLOPs is not worth an attention pattern of
 its own, and rows of single captions would compute a prompt of thousands of tokens again for each caption of it.
-Instead the prompts of a step are ordered by size, so that those padded together are alike (``SupervisedTraining``);
-``positions/real`` in the metrics says what share of the computed positions was needed.
+Instead a step's samples are ordered by the number of their captions and by size, so that those padded together are
+alike (``SupervisedTraining``); ``positions/real`` in the metrics says what share of the computed positions was needed.
 """
 
 from __future__ import annotations

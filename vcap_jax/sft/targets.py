@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -24,10 +25,15 @@ class Targets:
     texts: Mapping[str, tuple[str, ...]]
     too_long: int
 
-    @property
+    @cached_property
     def per_sample(self) -> int:
-        """G: the most captions that a sample has."""
+        """The most captions that a sample has."""
         return max(len(captions) for captions in self.captions.values())
+
+    def places(self, number: int) -> int:
+        """G of a micro-batch whose samples have at most ``number`` captions: rounded up to a power of two, since each
+        compiles once, and no more than any sample has."""
+        return min(1 << (number - 1).bit_length(), self.per_sample)
 
 
 def tokenise_targets(

@@ -172,10 +172,11 @@ class SupervisedTraining:
 
     def batches(self, examples: Sequence[Example]) -> StepBatches:
         """The step's batches, from this process's share of its examples. Its loss is a sum over groups, so their order
-        is free: by size, so that prompts padded together are alike, whichever process brings them. All processes must
-        call it together."""
+        is free: by the number of captions and by size, so that what is padded together is alike, whichever process
+        brings it. All processes must call it together."""
         size = self.config.groups_per_micro_batch // self.processes.count
-        ordered = sorted(examples, key=lambda e: (len(e.prompt.tokens), self._longest(e)))
+        # First by the number: a sample with many captions would have as many places made for each one beside it.
+        ordered = sorted(examples, key=lambda e: (self._places(e), len(e.prompt.tokens), self._longest(e)))
         parts = [ordered[first : first + size] for first in range(0, len(ordered), size)]
         names = [[example.sample.id for example in part] for part in parts]
         prompts = [[example.prompt for example in part] for part in parts]
@@ -183,17 +184,18 @@ class SupervisedTraining:
             self.processor.padded_sizes(part, self.buckets, named)
             for part, named in zip(prompts, names, strict=True)
         ]
-        longest = [max(map(self._longest, part)) for part in parts]
-        gathered = zip(*self.processes.all_gather_objects("longest captions", longest), strict=True)
+        needed = [(max(map(self._longest, part)), max(map(self._places, part))) for part in parts]
+        gathered = zip(*self.processes.all_gather_objects("longest captions", needed), strict=True)
         micro = []
-        for part, named, padded, lengths in zip(
+        for part, named, padded, of_all in zip(
             prompts, names, common_sizes(self.processes, sizes), gathered, strict=True
         ):
+            longest, places = map(max, zip(*of_all, strict=True))
             prompt = self.processor.collate(part, self.buckets, names=named, batch_size=size, sizes=padded)
-            fitting = [bucket for bucket in self.config.caption_buckets if max(lengths) <= bucket]
+            fitting = [bucket for bucket in self.config.caption_buckets if longest <= bucket]
             width = columns_for(min([*fitting, self.max_tokens]))
             captions = [self.targets.captions[name] for name in named]
-            rows = pad_captions(captions, width, groups=size, per_group=self.targets.per_sample)
+            rows = pad_captions(captions, width, groups=size, per_group=places)
             micro.append((prompt, TargetBatch(*rows)))
         own = [
             sum(int(prompt.lengths.sum()) for prompt, _ in micro),
@@ -210,3 +212,6 @@ class SupervisedTraining:
 
     def _longest(self, example: Example) -> int:
         return max(map(len, self.targets.captions[example.sample.id]))
+
+    def _places(self, example: Example) -> int:
+        return self.targets.places(len(self.targets.captions[example.sample.id]))

@@ -59,6 +59,10 @@ class CheckpointError(VCapError, RuntimeError):
     """A checkpoint that is not there, or that does not fit; the message names the folder and the remedy."""
 
 
+class CheckpointGone(CheckpointError):
+    """A checkpoint that was removed while it was read, as a run removes its older ones."""
+
+
 class DiskError(CheckpointError):
     """A checkpoint that could not be written; a run goes on from the one before it."""
 
@@ -108,26 +112,23 @@ class Checkpointer:
             raise CheckpointError(f"{self.folder} does not exist: give the checkpoints folder of a run")
         self._meet = meet
         meet("opening the checkpoints")
-        self._manager = ocp.CheckpointManager(
-            self.folder,
-            options=ocp.CheckpointManagerOptions(
-                async_options=ocp.AsyncOptions(timeout_secs=_SLOW_STORAGE_S),
-                create=not read_only,
-                read_only=read_only,
-                # All processes would have to meet for it; one alone may look into a run.
-                save_root_metadata=not read_only,
-                # What a killed process left half written. A reader must not touch it: it may be in work.
-                cleanup_tmp_directories=not read_only,
-                preservation_policy=policies.AnyPreservationPolicy([policies.LatestN(n=keep), _Stays(stays)]),
-            ),
-            item_names=(_STATE, _DATA, _META, _AHEAD),
-            item_handlers={
-                _STATE: ocp.PyTreeCheckpointHandler(),
-                _DATA: ocp.JsonCheckpointHandler(),
-                _META: ocp.JsonCheckpointHandler(),
-                _AHEAD: ocp.PyTreeCheckpointHandler(),
-            },
+        options = ocp.CheckpointManagerOptions(
+            async_options=ocp.AsyncOptions(timeout_secs=_SLOW_STORAGE_S),
+            create=not read_only,
+            read_only=read_only,
+            # All processes would have to meet for it; one alone may look into a run.
+            save_root_metadata=not read_only,
+            # What a killed process left half written. A reader must not touch it: it may be in work.
+            cleanup_tmp_directories=not read_only,
+            preservation_policy=policies.AnyPreservationPolicy([policies.LatestN(n=keep), _Stays(stays)]),
         )
+        try:
+            self._manager = _manager(self.folder, options)
+        except FileNotFoundError:
+            if not read_only or not self.folder.is_dir():
+                raise
+            # The run has removed a checkpoint between Orbax's list of them and its look at each.
+            self._manager = _manager(self.folder, options)
 
     def __enter__(self) -> Checkpointer:
         return self
@@ -212,53 +213,71 @@ class Checkpointer:
             numpy). Abstract leaves cost no memory (``sharding.Placement.abstract``).
         partial: the template may name only a part of what is stored, for instance ``{"params": ...}``;
             nothing else is read.
-        Raises CheckpointError if there is no such checkpoint, or if paths or shapes differ (all are listed).
+        Raises CheckpointError if there is no such checkpoint, or if paths or shapes differ (all are listed);
+        CheckpointGone, as all that read do, if it is removed meanwhile.
         """
         step = self.existing_step(step)
         wanted = _paths(template)
-        self._check(step, wanted, partial)
-        restored = self._manager.restore(
-            step,
-            args=ocp.args.Composite(
-                **{
-                    _STATE: ocp.args.PyTreeRestore(
-                        item=unflatten_dict({path: _abstract(leaf) for path, leaf in wanted.items()}),
-                        restore_args=unflatten_dict(
-                            {path: _restore_args(leaf) for path, leaf in wanted.items()}
-                        ),
-                        partial_restore=partial,
-                    ),
-                    _DATA: ocp.args.JsonRestore(),
-                }
-            ),
+        state = ocp.args.PyTreeRestore(
+            item=unflatten_dict({path: _abstract(leaf) for path, leaf in wanted.items()}),
+            restore_args=unflatten_dict({path: _restore_args(leaf) for path, leaf in wanted.items()}),
+            partial_restore=partial,
         )
-        arrays = flatten_dict(restored[_STATE])
+        with self._reading(step):
+            self._check(step, wanted, partial)
+            restored = self._manager.restore(
+                step, args=ocp.args.Composite(**{_STATE: state, _DATA: ocp.args.JsonRestore()})
+            )
+            data_state: JsonValue = restored[_DATA]["value"]
+            arrays = flatten_dict(restored[_STATE])
         leaves = [arrays[path] for path in wanted]
-        return jax.tree.unflatten(jax.tree.structure(template), leaves), restored[_DATA]["value"]
+        return jax.tree.unflatten(jax.tree.structure(template), leaves), data_state
 
     def meta(self, step: int | None = None) -> dict[str, JsonValue]:
         """What was saved as ``meta`` with a step, by default the latest. Raises CheckpointError if absent."""
         args = ocp.args.Composite(**{_META: ocp.args.JsonRestore()})
-        return dict(self._manager.restore(self.existing_step(step), args=args)[_META])
+        step = self.existing_step(step)
+        with self._reading(step):
+            return dict(self._manager.restore(step, args=args)[_META])
 
     def ahead(self, step: int | None = None) -> HostArrays | None:
         """What was saved as ``ahead`` with a step, by default the latest; None if nothing was."""
         step = self.existing_step(step)
-        metadata = self._manager.item_metadata(step).get(_AHEAD)
-        if metadata is None:
-            return None
-        numpy = {name: ocp.RestoreArgs(restore_type=np.ndarray) for name in metadata.tree}
-        args = ocp.args.Composite(**{_AHEAD: ocp.args.PyTreeRestore(restore_args=numpy)})
-        return dict(self._manager.restore(step, args=args)[_AHEAD])
+        with self._reading(step):
+            metadata = self._manager.item_metadata(step).get(_AHEAD)
+            if metadata is None:
+                return None
+            numpy = {name: ocp.RestoreArgs(restore_type=np.ndarray) for name in metadata.tree}
+            args = ocp.args.Composite(**{_AHEAD: ocp.args.PyTreeRestore(restore_args=numpy)})
+            return dict(self._manager.restore(step, args=args)[_AHEAD])
 
     def stored(self, step: int | None = None) -> dict[str, jax.ShapeDtypeStruct]:
         """Dotted path -> shape and dtype of every array of a step, by default the latest."""
-        tree = self._manager.item_metadata(self.existing_step(step))[_STATE].tree
-        leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
+        step = self.existing_step(step)
+        with self._reading(step):
+            leaves = jax.tree_util.tree_flatten_with_path(self._manager.item_metadata(step)[_STATE].tree)[0]
         return {
             ".".join(str(key.key) for key in path): jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
             for path, leaf in leaves
         }
+
+    @contextmanager
+    def _reading(self, step: int) -> Iterator[None]:
+        """Of a checkpoint that is removed while it is read Orbax raises whatever it happens to meet."""
+        folder = self.folder / str(step)
+        before = _files(folder)
+        try:
+            if not before:  # of which Orbax would say that it holds nothing
+                raise FileNotFoundError(folder)
+            yield
+        except Exception as error:
+            # Its files go one by one, in any order, and the folder last.
+            if before and before <= _files(folder):
+                raise
+            raise CheckpointGone(
+                f"{self.folder} no longer has the checkpoint of step {step}: it was removed while it was read. Name "
+                "a later step, or leave it out for the last"
+            ) from error
 
     def existing_step(self, step: int | None = None) -> int:
         """``step``, or the latest if None. Raises CheckpointError if there is no complete checkpoint of it."""
@@ -290,6 +309,28 @@ class Checkpointer:
                 f"{self.folder / str(step)} does not fit this model and optimizer; resume with the "
                 "configuration that wrote it, or start a new run folder:\n  " + "\n  ".join(problems)
             )
+
+
+def _manager(folder: Path, options: ocp.CheckpointManagerOptions) -> ocp.CheckpointManager:
+    return ocp.CheckpointManager(
+        folder,
+        options=options,
+        item_names=(_STATE, _DATA, _META, _AHEAD),
+        item_handlers={
+            _STATE: ocp.PyTreeCheckpointHandler(),
+            _DATA: ocp.JsonCheckpointHandler(),
+            _META: ocp.JsonCheckpointHandler(),
+            _AHEAD: ocp.PyTreeCheckpointHandler(),
+        },
+    )
+
+
+def _files(folder: Path) -> set[Path]:
+    """Of a checkpoint; none of one that is going."""
+    try:
+        return {path for path in folder.rglob("*") if path.is_file()}
+    except FileNotFoundError:
+        return set()
 
 
 def _paths(tree: object) -> dict[tuple[str, ...], Leaf]:
