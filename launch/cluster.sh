@@ -87,15 +87,25 @@ groups_at_once() {
   echo $((fit < most ? fit : most))
 }
 
+# singles_at_once MODALITY HOSTS PER_HOST -> the same of groups of one caption, references and held-out samples; 0 where
+# no plan says that more of these fit.
+singles_at_once() {
+  local fit
+  if [[ $1 == image ]]; then fit=(8 12); else fit=(2 4); fi
+  if (($2 > 1 || $3 < 6)); then echo 0; else echo "${fit[$3 >= 8]}"; fi
+}
+
 # set_groups MODALITY HOSTS PER_HOST WORD... : fills the array `groups` with settings for PER_HOST GPUs on each of HOSTS,
 # except for what a WORD (a section.key=value for launch/train.py) sets already: one group per GPU in the update, and in
-# rollout what groups_at_once says.
+# rollout what groups_at_once and singles_at_once say.
 set_groups() {
-  local count=$(($2 * $3)) at_once name
-  at_once=$(groups_at_once "$1" "$2" "$3")
+  local count=$(($2 * $3)) at_once single name
+  at_once=$(groups_at_once "$1" "$2" "$3") single=$(singles_at_once "$1" "$2" "$3")
   shift 3
   groups=()
-  for name in rollout.groups_per_batch=$((count * at_once)) grpo.groups_per_micro_batch=$count; do
+  for name in rollout.groups_per_batch=$((count * at_once)) grpo.groups_per_micro_batch=$count \
+    rollout.single_groups=$((count * single)); do
+    if [[ $name == *=0 ]]; then continue; fi
     # shellcheck disable=SC2034  # read by the scripts that source this
     if [[ " $* " != *" ${name%=*}="* ]]; then groups+=("$name"); fi
   done

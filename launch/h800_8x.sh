@@ -141,7 +141,7 @@ turns=()
 if $judge_turns; then
   # Beside what waits on the host 3 groups of pictures, or one of a clip, need no more memory than the gradient.
   at_once=$([[ $modality == image ]] && echo 3 || echo 1)
-  set_groups "$modality" 1 "$gpus" "${more[@]}" rollout.groups_per_batch=
+  set_groups "$modality" 1 "$gpus" "${more[@]}" rollout.groups_per_batch= rollout.single_groups=
   turns=(judge.sleep_mode=true 'rollout.offload=[optimizer,reference]')
   if [[ " ${more[*]} " != *" rollout.groups_per_batch="* ]]; then turns+=("rollout.groups_per_batch=$((gpus * at_once))"); fi
 else

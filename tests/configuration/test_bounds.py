@@ -16,7 +16,7 @@ ZERO = """
     seed model.step model.lora.seed world.seed world.judge_perception.miss world.judge_perception.invent
     world.judge_perception.seed data.buckets.max_tokens data.buckets.max_frames data.buckets.max_patches
     data.judge_media.max_edge references.segments references.sampling.temperature references.sampling.top_k
-    rollout.short_groups rollout.short_length rollout.sampling.top_k
+    rollout.short_groups rollout.short_length rollout.single_groups rollout.sampling.top_k
     reward.weights.correctness reward.weights.completeness reward.weights.text_quality
     reward.weights.local reward.local.min_overlap reward.imitation.bleu judge.temperature judge.retry_temperature
     judge.backoff_s judge.max_backoff_s judge.max_retry_after_s judge.outage_timeout_s

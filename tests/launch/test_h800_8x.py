@@ -40,14 +40,18 @@ def test_more_groups_decode_at_once_where_the_state_is_cut_over_more_gpus(node: 
     def groups(*arguments: str) -> tuple[str, ...]:
         done = start(node, "h800_8x.sh", "--dry-run", *arguments)
         assert done.returncode == 0, done.stdout + done.stderr
-        found = re.search(r"rollout.groups_per_batch=(\d+) grpo.groups_per_micro_batch=(\d+)", done.stdout)
+        found = re.search(
+            r"rollout.groups_per_batch=(\d+) grpo.groups_per_micro_batch=(\d+) rollout.single_groups=(\d+)",
+            done.stdout,
+        )
         assert found is not None
         return found.groups()
 
-    assert groups("--modality", "video") == ("6", "6")
+    assert groups() == ("18", "6", "48")
+    assert groups("--modality", "video") == ("6", "6", "12")
     far = ("--judge-url", "http://far:8000")
-    assert groups(*far) == ("32", "8")
-    assert groups(*far, "--modality", "video") == ("16", "8")
+    assert groups(*far) == ("32", "8", "96")
+    assert groups(*far, "--modality", "video") == ("16", "8", "32")
 
 
 def test_groups_are_as_many_as_policy_gpus_unless_the_user_says_otherwise(node: Path) -> None:
@@ -57,6 +61,7 @@ def test_groups_are_as_many_as_policy_gpus_unless_the_user_says_otherwise(node: 
     more = start(node, "h800_8x.sh", *arguments, "--", "rollout.groups_per_batch=12")
     assert more.returncode == 0, more.stderr
     assert "grpo.groups_per_micro_batch=4 rollout.groups_per_batch=12" in more.stdout
+    assert "single_groups" not in more.stdout
     assert more.stdout.count("groups_per_batch=") == four.stdout.count("groups_per_batch=")
     file = node / "own.yaml"
     file.write_text("rollout: {groups_per_batch: 8}\n")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import jax
 import numpy as np
 import pytest
@@ -142,6 +144,15 @@ def test_shorter_captions_need_no_short_caches():
     config = rules(short_groups=8, short_length=64, max_completion_length=512)
     assert (config.limited_to(256).short_groups, config.limited_to(256).max_completion_length) == (8, 256)
     assert (config.limited_to(64).short_groups, config.limited_to(64).max_completion_length) == (0, 64)
+
+
+def test_single_captions_have_a_number_of_groups_of_their_own():
+    config = rules(short_groups=8, short_length=64, single_groups=24)
+    assert config.share(2) == replace(config, groups_per_batch=2, short_groups=4)
+    single = replace(config, group_size=1)
+    assert single.share(2) == replace(single, groups_per_batch=12, short_groups=0, short_length=0)
+    assert single.share(100).groups_per_batch == 1
+    assert replace(single, single_groups=0).share(2).groups_per_batch == 2
 
 
 def test_a_process_takes_its_share_of_short_groups():

@@ -301,6 +301,7 @@ def drawn_by(config: RunConfig, drawing: Drawing, groups: int) -> RolloutConfig:
         groups_per_batch=groups,
         # These groups fit with captions of any length.
         short_groups=0,
+        single_groups=0,
         short_length=0,
         sampling=rules,
         engine="jax",

@@ -90,6 +90,10 @@ class RolloutConfig:
     short_length: int = Field(default=0, ge=0)
     """Tokens of a caption that the caches of rollout.short_groups hold: what few captions outgrow. 0
     where that is 0."""
+    single_groups: int = Field(default=0, ge=0)
+    """Groups decoded side by side, of all processes together, where one caption of each is drawn:
+    references, held-out samples. They take less memory than the groups of a step, so more fit. 0: as
+    rollout.groups_per_batch and rollout.short_groups say."""
     decode_steps_per_call: Annotated[int, FormerName("chunk")] = Field(default=64, ge=1)
     """Tokens decoded per device call; the host looks for finished groups in between."""
     prefill_chunk: int = Field(default=16_384, ge=1)
@@ -167,7 +171,10 @@ class RolloutConfig:
 
     def share(self, processes: int) -> RolloutConfig:
         """What one of so many processes decodes side by side: an equal part of ``groups_per_batch`` and
-        ``short_groups``, at least one."""
+        ``short_groups``, at least one; of single captions an equal part of ``single_groups``, if there are any."""
+        if self.group_size == 1 and self.single_groups:
+            part = max(1, self.single_groups // processes)
+            return replace(self, groups_per_batch=part, short_groups=0, short_length=0)
         part = max(1, self.groups_per_batch // processes)
         short = self.short_groups // processes
         if short <= part:  # no room is gained

@@ -165,6 +165,7 @@ class RunConfig:
             "grpo.groups_per_micro_batch": self.grpo.groups_per_micro_batch,
             "rollout.groups_per_batch": self.rollout.groups_per_batch,
             "rollout.short_groups": self.rollout.short_groups,
+            "rollout.single_groups": self.rollout.single_groups,
         }
         return {name: count for name, count in counts.items() if count}
 

@@ -71,6 +71,7 @@ MAY_DIFFER = (
     "sft.caption_buckets",
     "rollout.groups_per_batch",
     "rollout.short_groups",
+    "rollout.single_groups",
     "rollout.short_length",
     "rollout.offload",
     *(f"rollout.vllm.{name}" for name in ROLLOUT_SERVERS_MAY_DIFFER),

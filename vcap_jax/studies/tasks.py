@@ -203,7 +203,7 @@ def _decides(config: RunConfig) -> JsonDict:
     # How samples are read decides nothing; what was the default once is in the names.
     data["threads"], data["prefetch"] = 2, 8
     rollout = as_object(told["rollout"], "rollout")
-    for name in ("ahead", "short_groups", "short_length", "offload"):
+    for name in ("ahead", "short_groups", "short_length", "single_groups", "offload"):
         if not rollout[name]:
             del rollout[name]
     # How long a server is waited for decides nothing, nor whether it sleeps outside of its turn.
