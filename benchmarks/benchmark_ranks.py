@@ -93,6 +93,11 @@ def written_in(runs: Sequence[Path]) -> tuple[dict[str, Scene], dict[str, Captio
         scenes = own
         for when in ("references", "start", "trained"):
             path = RunFolder(run).evaluation("heldout") / f"{when}.items.jsonl"
+            if when == "references" and not path.exists():
+                print(
+                    f"{run} has no references of its held-out scenes, as it learned from a pool without any"
+                )
+                continue
             rows = map(json.loads, rows_of(path.read_text(encoding="utf-8")))
             captions = {row["id"]: row["captions"][0] for row in rows}
             if captions not in found.values():
