@@ -46,6 +46,13 @@ def test_relative_links_lead_to_files(page):
     assert [link for link in links if not (page.parent / link).exists()] == []
 
 
+@pytest.mark.parametrize("page", [p for p in PAGES if ROOT / "docs" in p.parents], ids=lambda p: p.name)
+def test_pages_of_the_site_lead_to_pages_of_the_site(page):
+    """A file outside of docs/ is on the site where a page includes it, as judge_server.md does the judge's README."""
+    links = [(page.parent / link).resolve() for link in LINK.findall(page.read_text(encoding="utf-8"))]
+    assert [link for link in links if link.suffix == ".md" and ROOT / "docs" not in link.parents] == []
+
+
 @pytest.mark.parametrize("page", WRITTEN, ids=names(WRITTEN))
 def test_prose_has_at_most_100_columns_and_code_110(page):
     long, code = [], False
