@@ -13,6 +13,7 @@ import logging
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 if __package__ in (None, ""):
     # Run as a script: make the project importable, and this folder's modules only as part of it.
@@ -22,6 +23,9 @@ from gpu_judge.addresses import read_api_key
 from gpu_judge.options import parse_arguments, perception_options, serve_settings
 from gpu_judge.vllm_server.settings import SettingsError
 from vcap_jax.system.errors import VCapError
+
+if TYPE_CHECKING:
+    from gpu_judge.vllm_server.supervisor import Supervision
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -62,25 +66,34 @@ def _embedded(options: argparse.Namespace) -> int:
 
 def _vllm(options: argparse.Namespace) -> int:
     settings = serve_settings(options)
+    supervision = _supervision(options, settings.drain_s)
     from gpu_judge.vllm_server import run
-    from gpu_judge.vllm_server.supervisor import Supervision
 
     check = getattr(options, "check", False)
     if check or getattr(options, "print", False):
         return run.print_commands(settings, options.port_file, check=check)
-    supervision = Supervision(drain_s=settings.drain_s)
-    if hasattr(options, "start_timeout_s"):
-        supervision = replace(supervision, start_timeout_s=options.start_timeout_s)
-    if hasattr(options, "stall_timeout_s"):
-        if not options.stall_timeout_s > 0:
-            raise SettingsError(f"--stall-timeout-s is {options.stall_timeout_s:g}: give seconds above 0")
-        supervision = replace(supervision, stall_s=options.stall_timeout_s)
     return run.run(
         settings,
         supervision,
         log_dir=getattr(options, "log_dir", Path("judge-logs")),
         port_file=options.port_file,
         parent=options.exit_with_parent,
+    )
+
+
+def _supervision(options: argparse.Namespace, drain_s: float) -> Supervision:
+    """How long is waited for what. Raises SettingsError for seconds that are none: with NaN for ever."""
+    from gpu_judge.vllm_server.supervisor import Supervision
+
+    supervision = Supervision(drain_s=drain_s)
+    for name in ("start_timeout_s", "stall_timeout_s"):
+        if hasattr(options, name) and not getattr(options, name) > 0:
+            given = f"--{name.replace('_', '-')} is {getattr(options, name):g}"
+            raise SettingsError(f"{given}: give seconds above 0")
+    return replace(
+        supervision,
+        start_timeout_s=getattr(options, "start_timeout_s", supervision.start_timeout_s),
+        stall_s=getattr(options, "stall_timeout_s", supervision.stall_s),
     )
 
 

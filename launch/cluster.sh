@@ -97,7 +97,8 @@ singles_at_once() {
 
 # set_groups MODALITY HOSTS PER_HOST WORD... : fills the array `groups` with settings for PER_HOST GPUs on each of HOSTS,
 # except for what a WORD (a section.key=value for launch/train.py) sets already: one group per GPU in the update, and in
-# rollout what groups_at_once and singles_at_once say.
+# rollout what groups_at_once and singles_at_once say. Who says how many groups a step decodes at once says it of single
+# captions too: memory may be what is short.
 set_groups() {
   local count=$(($2 * $3)) at_once single name
   at_once=$(groups_at_once "$1" "$2" "$3") single=$(singles_at_once "$1" "$2" "$3")
@@ -106,6 +107,7 @@ set_groups() {
   for name in rollout.groups_per_batch=$((count * at_once)) grpo.groups_per_micro_batch=$count \
     rollout.single_groups=$((count * single)); do
     if [[ $name == *=0 ]]; then continue; fi
+    if [[ $name == rollout.single_groups=* && " $* " == *" rollout.groups_per_batch="* ]]; then continue; fi
     # shellcheck disable=SC2034  # read by the scripts that source this
     if [[ " $* " != *" ${name%=*}="* ]]; then groups+=("$name"); fi
   done

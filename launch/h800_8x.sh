@@ -141,11 +141,14 @@ turns=()
 if $judge_turns; then
   # Beside what waits on the host 3 groups of pictures, or one of a clip, need no more memory than the gradient.
   at_once=$([[ $modality == image ]] && echo 3 || echo 1)
-  set_groups "$modality" 1 "$gpus" "${more[@]}" rollout.groups_per_batch= rollout.single_groups=
+  set_groups "$modality" 1 "$gpus" "${more[@]}" rollout.groups_per_batch=
   turns=(judge.sleep_mode=true 'rollout.offload=[optimizer,reference]')
   if [[ " ${more[*]} " != *" rollout.groups_per_batch="* ]]; then turns+=("rollout.groups_per_batch=$((gpus * at_once))"); fi
 else
-  set_groups "$modality" 1 "$gpus" "${more[@]}"
+  # Counts of groups are those of all nodes together, which slurm.sbatch numbers behind --.
+  hosts=1
+  if [[ " ${more[*]} " =~ .*" distributed.processes="([1-9][0-9]{0,8})" " ]]; then hosts=${BASH_REMATCH[1]}; fi
+  set_groups "$modality" "$hosts" "$gpus" "${more[@]}"
 fi
 
 judge_command=("$python" gpu_judge/serve.py --backend vllm --vllm "$vllm" --model "$judge_model" --gpus "$judge_gpus"
@@ -229,6 +232,9 @@ check "a judge is named" "no GPU of $target is left for a judge: --judge-turns h
 if [[ -n $judge_gpus ]]; then
   judges=$(($(count_list "$judge_gpus") / judge_tensor_parallel))
   before_the_run+=(--judges "$judges" --judge-model "$judge_model")
+  for word in "${judge_options[@]}"; do
+    if [[ $word == --media-cache-gb=* ]]; then before_the_run+=(--judge-cache-gb "${word#*=}"); fi
+  done
   check "the trainer asks the judge of this node" \
     "--judge-url must name its $judges servers too, from port $judge_port on; or leave out --judge-gpus" local_judge_is_asked
 fi

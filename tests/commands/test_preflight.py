@@ -64,7 +64,9 @@ def test_memory_that_the_host_has_not_is_a_problem_with_its_parts(
         assert what == "38 GiB of this host's memory"
         assert bool(remedy) == refused
     monkeypatch.setattr(preflight, "memory_limit", lambda: 1)
-    assert "32 for media caches of 2 judge servers" in preflight.host_memory(config, 2)[1]
+    assert "32 for media caches of 2 judge servers (--media-cache-gb)" in preflight.host_memory(config, 2)[1]
+    # As they were told.
+    assert preflight.host_memory(config, 2, judge_cache_gb=2.5)[0] == "16 GiB of this host's memory"
 
 
 @pytest.mark.parametrize(

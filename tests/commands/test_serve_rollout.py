@@ -152,7 +152,14 @@ def test_a_server_may_be_kept_running(tmp_path: Path, folders: list[Path]) -> No
 
 
 @pytest.mark.parametrize(
-    "more", [["--log=a.log"], ["--stall-timeout-s=9"], ["--supervise", "--stall-timeout-s=0"]]
+    "more",
+    [
+        ["--log=a.log"],
+        ["--stall-timeout-s=9"],
+        ["--supervise", "--stall-timeout-s=0"],
+        ["--port=0"],
+        ["--port=65536"],
+    ],
 )
 def test_what_nobody_would_heed_is_refused(
     tmp_path: Path, folders: list[Path], capsys: pytest.CaptureFixture[str], more: list[str]

@@ -131,12 +131,14 @@ def test_what_serves_nothing_leaves_the_addresses_of_an_earlier_start(command: s
     assert port.read_text() == "http://of.an.earlier.start\n"
 
 
+@pytest.mark.parametrize("more", [[], ["--check"]])
+@pytest.mark.parametrize("option", ["--stall-timeout-s", "--start-timeout-s"])
 @pytest.mark.parametrize("seconds", ["0", "-1", "nan"])
-def test_a_stall_timeout_that_is_none(
-    seconds: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_timeout_that_is_none(
+    seconds: str, option: str, more: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(vllm_line(tmp_path, "--stall-timeout-s", seconds)) == 2
-    assert f"--stall-timeout-s is {seconds}: give seconds above 0" in told(capsys)
+    assert main(vllm_line(tmp_path, option, seconds, *more)) == 2
+    assert f"{option} is {seconds}: give seconds above 0" in told(capsys)
 
 
 def test_a_log_folder_that_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -48,6 +48,8 @@ def test_more_groups_decode_at_once_where_the_state_is_cut_over_more_gpus(node: 
         return found.groups()
 
     assert groups() == ("18", "6", "48")
+    fewer = start(node, "h800_8x.sh", "--dry-run", "--", "rollout.groups_per_batch=6")
+    assert "single_groups" not in fewer.stdout
     assert groups("--modality", "video") == ("6", "6", "12")
     far = ("--judge-url", "http://far:8000")
     assert groups(*far) == ("32", "8", "96")
@@ -380,6 +382,19 @@ def test_a_judge_has_the_other_options_of_its_server(node: Path) -> None:
     settings = serve_settings(read)
     assert (settings.server_count, settings.port) == (2, 8000)
     assert "judge.urls=\\[http://127.0.0.1:8000\\,http://127.0.0.1:8001\\]" in done.stdout
+
+
+def test_the_caches_that_a_judge_is_given_are_those_that_are_counted(node: Path) -> None:
+    """On a host with little memory they were refused at the size that the judge would have kept by itself."""
+
+    def memory(*options: str) -> str:
+        done = start(node, "h800_8x.sh", "--dry-run", "--elsewhere", *options)
+        assert done.returncode == 0, done.stderr
+        return next(line for line in done.stdout.splitlines() if "GiB of h800x8's memory" in line)
+
+    assert memory().startswith("  ok      32 GiB of ")
+    fewer = ("--judge-option", "--media-cache-gb=4", "--judge-option", "--media-cache-gb=1.5")
+    assert memory(*fewer).startswith("  ok      6 GiB of ")
 
 
 @pytest.mark.parametrize("word", ["fp8", "--gpus=5", "--tensor-parallel-size=2", "--port-file=x", "--host"])

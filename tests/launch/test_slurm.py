@@ -36,8 +36,8 @@ def test_slurm_gives_every_node_a_judge_and_every_trainer_all_judges(node: Path)
     for url in ("NODE-1:8000", "NODE-1:8001", "NODE-2:8000", "NODE-2:8001"):
         assert f"--judge-url http://{url}" in run
     assert "distributed.processes=2" in run
-    assert "rollout.groups_per_batch=12 grpo.groups_per_micro_batch=12" in run
     assert "SLURM_PROCID" in run
+    assert "rollout.groups_per_batch=12 grpo.groups_per_micro_batch=12" in done.stdout
     far = start(node, "slurm.sbatch", "--dry-run", "--judge-url", "http://far:8000")
     assert "--policy-gpus 0\\,1\\,2\\,3\\,4\\,5\\,6\\,7" in far.stdout
     # Of images, two on each of 16: a step has no more.
@@ -45,6 +45,24 @@ def test_slurm_gives_every_node_a_judge_and_every_trainer_all_judges(node: Path)
     missing = start(node, "slurm.sbatch", "--modality", "video")
     assert missing.returncode == 2
     assert "inside a SLURM job" in missing.stderr
+
+
+def test_groups_of_one_caption_are_as_many_as_the_others_on_several_nodes(node: Path) -> None:
+    """What fits on one node is not cut over the GPUs of four: 12 groups on 24 GPUs were refused there."""
+    four = {"NODES": "node-1 node-2 node-3 node-4", "SLURM_JOB_NODELIST": "node-[1-4]"}
+    done = start(node, "slurm.sbatch", "--dry-run", "--modality", "video", **four)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "rollout.groups_per_batch=24 grpo.groups_per_micro_batch=24" in done.stdout
+    assert "single_groups" not in done.stdout
+    one = start(node, "slurm.sbatch", "--dry-run", "--modality", "video", SLURM_JOB_NODELIST="node-1")
+    assert "grpo.groups_per_micro_batch=6 rollout.single_groups=12" in one.stdout
+    said = start(node, "slurm.sbatch", "--dry-run", "--", "rollout.single_groups=24", **four)
+    assert said.returncode == 0, said.stdout + said.stderr
+    assert said.stdout.count("trainer env ") == 1
+    assert (
+        "grpo.groups_per_micro_batch=24 distributed.start_timeout_s=1800 rollout.single_groups=24"
+        in said.stdout
+    )
 
 
 def job(node: Path, *more: str, **variables: str) -> subprocess.Popen[str]:

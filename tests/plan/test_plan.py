@@ -235,6 +235,32 @@ def test_a_plan_says_that_it_counts_a_rollout_that_servers_do(plan: Plan) -> Non
     assert "note: vLLM servers draw (rollout.engine)" in render(served)
 
 
+def test_what_servers_draw_in_turns_needs_no_memory_of_the_policy(config: RunConfig, plan: Plan) -> None:
+    """Decoding here would be too large, and nobody decodes here."""
+    vllm = dataclasses.replace(plan.config.rollout.vllm, urls=("http://127.0.0.1:8100",), sleep_mode=True)
+    rollout = dataclasses.replace(plan.config.rollout, engine="vllm", vllm=vllm)
+    capacity = max(row.peak for row in plan.rows if row.phase == "update")
+    rows = tuple(
+        dataclasses.replace(row, peak=capacity + 1) if row.kind == "decode" else row for row in plan.rows
+    )
+    here = dataclasses.replace(plan, rows=rows, capacity=capacity)
+    assert not here.fits
+    assert "DOES NOT FIT: decode" in render(here)
+    served = dataclasses.replace(here, config=dataclasses.replace(plan.config, rollout=rollout))
+    assert served.fits
+    assert as_json(served)["peak"] == capacity
+    assert "FITS: the peak is" in render(served)
+    tight = dataclasses.replace(served, capacity=capacity - 1)
+    asked: list[Any] = []
+
+    def make(changed: RunConfig, on: Hardware, *, only: Any = None, **_: Any) -> Plan:
+        asked.append(only)
+        return tight
+
+    try_changes(tight, config, fraction=None, policy_devices=None, say=lambda _: None, make=make)
+    assert all("decode" not in only for only in asked)
+
+
 def test_a_plan_says_that_it_counts_one_picture_of_a_prompt_that_has_room_for_several(plan: Plan) -> None:
     paper = dataclasses.replace(plan.sizes, tokens=14_000, visual=6272)
     text = render(dataclasses.replace(plan, sizes=paper))
@@ -248,7 +274,7 @@ def test_changes_are_those_that_are_left() -> None:
     config = load_config(RunConfig, [PAPER / "image.yaml"])
     names = [change.name for change in changes(config, hardware("h800x8"), 6)]
     assert "the judge elsewhere" in names
-    assert "hardware h800x16" in names
+    assert "hardware h800x16, the judge elsewhere" in names
     assert "model.remat=layer" not in names  # already so in this configuration
     assert all(
         change.config == config or change.hardware.name == "h800x8"

@@ -8,8 +8,13 @@ import jax
 import pytest
 
 from tests.plan.tiny_run import tiny_run
-from vcap_jax.plan.planning import make_plan
+from vcap_jax.configuration import load_config
+from vcap_jax.plan.planning import layout, make_plan
+from vcap_jax.plan.targets import PlanningError
+from vcap_jax.run.config import RunConfig
 from vcap_jax.system.hardware import hardware
+
+PAPER = Path(__file__).resolve().parents[2] / "configs" / "paper"
 
 
 def test_a_program_that_no_step_has_is_named_with_those_there_are(tmp_path: Path) -> None:
@@ -21,3 +26,20 @@ def test_a_program_that_no_step_has_is_named_with_those_there_are(tmp_path: Path
             only=frozenset({"gradients", "decode"}),
             devices=(devices, devices),
         )
+
+
+@pytest.mark.parametrize(
+    ("target", "policy", "mesh", "told"),
+    [
+        ("h100x1", None, "{tensor: 2}", "h100x1: mesh data=1 fsdp=-1 tensor=2 does not fit 1 devices"),
+        ("h100x8", 6, "{tensor: 4}", "h100x6: mesh .* does not fit 6 devices"),
+        ("h100x8", None, "{data: 3}", "does not fit 8 devices"),
+        ("v5p-16", None, "{tensor: 8}", "a host draws captions on its own 4 devices: set a divisor"),
+    ],
+)
+def test_a_mesh_that_does_not_fit_the_hardware_is_told(
+    target: str, policy: int | None, mesh: str, told: str
+) -> None:
+    config = load_config(RunConfig, [PAPER / "image.yaml"], [f"mesh={mesh}", "model.attention=chunked"])
+    with pytest.raises(PlanningError, match=told):
+        layout(config, hardware(target), policy)

@@ -1,4 +1,4 @@
-"""What is tried for a quicker step of a run that fits."""
+"""What is tried for a quicker step of a run that fits, and of larger hardware for one that does not."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import pytest
 
 from tests.plan.tiny_run import tiny_run
 from vcap_jax.configuration import load_config
-from vcap_jax.plan.planning import make_plan
+from vcap_jax.plan.planning import layout, make_plan
 from vcap_jax.plan.result import Plan
 from vcap_jax.plan.tables import render
-from vcap_jax.plan.trials import backward_changes, joined, rollout_changes, try_speedups
+from vcap_jax.plan.trials import backward_changes, changes, joined, rollout_changes, try_speedups
 from vcap_jax.plan.turns import Turns
 from vcap_jax.run.config import RunConfig
 from vcap_jax.system.hardware import Hardware, hardware
@@ -175,3 +175,22 @@ def test_a_plan_says_where_the_next_second_is(plan: Plan) -> None:
     assert f"Most of a step: {most} {seconds[most][0]:.1f} s" in render(plan)
     assert sum(total for total, _ in seconds.values()) == pytest.approx(plan.step_seconds)
     assert sum(least for _, least in seconds.values()) == pytest.approx(plan.floor_seconds)
+
+
+@pytest.mark.parametrize(
+    ("target", "policy", "name", "policies"),
+    [
+        ("h800x4", 3, "hardware h800x8", 7),
+        ("h800x8", 6, "hardware h800x16, the judge elsewhere", 16),
+        ("h800x8", None, "hardware h800x16", 16),
+        ("h800x8", 8, "hardware h800x16", 16),
+        ("v5p-16", None, "hardware v5p-32", 16),
+    ],
+)
+def test_on_larger_hardware_the_policy_has_what_is_more(
+    target: str, policy: int | None, name: str, policies: int
+) -> None:
+    """With as many GPUs as before nothing could come of it but the same plan."""
+    larger = changes(paper("image"), hardware(target), policy)[-1]
+    assert larger.name == name
+    assert layout(larger.config, larger.hardware, larger.policy_devices).policy.devices == policies

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from vcap_jax.run.config import RunConfig
 
 GIB = 2**30
-# What gpu_judge/serve.py keeps of preprocessed media for each of its servers, in two processes.
-JUDGE_CACHES = {"image": 2 * 8 * GIB, "video": 2 * 16 * GIB}
+JUDGE_CACHES = {"image": 8.0, "video": 16.0}
+"""GiB of preprocessed media that gpu_judge/serve.py keeps in each of a server's two processes, if it is not told."""
 
 
 def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -40,6 +40,9 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     parser.add_argument("--judges", type=int, default=0, help="judge servers on this host")
     parser.add_argument(
         "--judge-model", type=Path, help="the checkpoint that they serve (default: the policy's)"
+    )
+    parser.add_argument(
+        "--judge-cache-gb", type=float, help="their --media-cache-gb (default: that of the modality)"
     )
     return parser.parse_intermixed_args(arguments)
 
@@ -83,6 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             waiting=waiting * (devices or 1),
             outgrown=outgrown,
             judge_model=args.judge_model,
+            judge_cache_gb=args.judge_cache_gb,
         )
         wrong |= say(*needs)
     if pool := pinned_pool(config, waiting, devices, target):
@@ -155,16 +159,19 @@ def host_memory(
     waiting: int = 0,
     outgrown: int = 0,
     judge_model: Path | None = None,
+    judge_cache_gb: float | None = None,
 ) -> tuple[str, str]:
     """What is known to be needed of the memory of this host, against what it has (or this job, if that is less); of a
     target, against what its hosts have. waiting: bytes of ``rollout.offload``; outgrown: of groups that wait for long
-    caches. judge_model: folder of the judges' checkpoint; None is the policy's."""
+    caches. judge_model: folder of the judges' checkpoint; None is the policy's. judge_cache_gb: GiB of media in each of
+    a judge server's two processes; None is what it keeps of the modality."""
+    cache_gb = JUDGE_CACHES[config.modality] if judge_cache_gb is None else judge_cache_gb
     needs = {
         f"what waits while captions are drawn (rollout.offload={list(config.rollout.offload)})": waiting,
         f"groups that outgrow caches for {config.rollout.short_length} tokens (rollout.short_length)": outgrown,
         f"what waits for the backward pass (model.remat={config.model.remat})": offloaded_bytes(config),
         "the copy that a checkpoint is written from": saved_bytes(config),
-        f"media caches of {judges} judge servers": judges * JUDGE_CACHES[config.modality],
+        f"media caches of {judges} judge servers (--media-cache-gb)": round(2 * judges * cache_gb * GIB),
         f"weights of {judges} sleeping judges (judge.sleep_mode)": judges * slept_bytes(config, judge_model),
     }
     total = sum(needs.values())

@@ -65,6 +65,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("overrides", nargs="*", metavar="section.key=value")
     args = parser.parse_intermixed_args(own)
+    if not 0 < args.port <= 65535:
+        parser.error(f"--port {args.port}: give one from 1 to 65535")
     if not args.supervise and (args.log is not None or args.stall_timeout_s is not None):
         parser.error("--log and --stall-timeout-s are for a server with --supervise: add it")
     if args.stall_timeout_s is not None and not args.stall_timeout_s > 0:

@@ -9,6 +9,7 @@ import jax
 
 from vcap_jax.kernels.attention import Kernel
 from vcap_jax.models.widths import columns_for
+from vcap_jax.parallel.sharding import MeshConfig
 from vcap_jax.plan import targets
 from vcap_jax.plan.abstract import abstract_policy, largest_sizes, model_of
 from vcap_jax.plan.compiled import compile_program
@@ -39,7 +40,8 @@ def layout(config: RunConfig, hardware: Hardware, policy_devices: int | None) ->
     """Fits groups to devices: one group on each at the least, in a micro-batch and side by side. A step keeps its
     groups, its last micro-batch may be short.
 
-    policy_devices: of a GPU node; the others are the judge's. Raises PlanningError for a number the node has not.
+    policy_devices: of a GPU node; the others are the judge's. Raises PlanningError for a number the node has not, and
+    for a mesh that does not fit the policy's devices or, with what it cuts products into, those of a host.
     """
     policy = hardware
     if policy_devices is not None:
@@ -51,6 +53,7 @@ def layout(config: RunConfig, hardware: Hardware, policy_devices: int | None) ->
                 else f"--policy-devices divides GPU nodes; on {hardware.name} the judge is elsewhere"
             )
         policy = gpus(hardware.chip, policy_devices)
+    _check_mesh(config.mesh, policy)
     ways = policy.devices // config.mesh.tensor
     micro, batch = (
         max(1, groups // ways) * ways
@@ -74,6 +77,18 @@ def layout(config: RunConfig, hardware: Hardware, policy_devices: int | None) ->
         short=short if short > batch else 0,
         note=note,
     )
+
+
+def _check_mesh(mesh: MeshConfig, policy: Hardware) -> None:
+    try:
+        mesh.sizes(policy.devices)
+    except ValueError as error:
+        raise PlanningError(f"{policy.name}: {error}; set another mesh, or name other hardware") from error
+    if policy.per_host % mesh.tensor:
+        raise PlanningError(
+            f"{policy.name}: mesh.tensor is {mesh.tensor}, and a host draws captions on its own {policy.per_host} "
+            "devices: set a divisor of them"
+        )
 
 
 def capacity_of(hardware: Hardware, fraction: float | None = None) -> int:

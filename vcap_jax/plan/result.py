@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from vcap_jax.plan.abstract import Sizes
 from vcap_jax.plan.compiled import Compiled
 from vcap_jax.plan.offload import Waiting
-from vcap_jax.plan.turns import Turns
+from vcap_jax.plan.turns import Turns, drawn_in_turns
 from vcap_jax.run.config import RunConfig
 from vcap_jax.system.hardware import Hardware
 
@@ -135,8 +135,16 @@ class Plan:
     left_out: tuple[str, ...] = ()
 
     @property
+    def running(self) -> tuple[Row, ...]:
+        """The programs whose memory counts: those of the rollout do not run where servers draw in turns. All where
+        nothing else was compiled."""
+        if not drawn_in_turns(self.config):
+            return self.rows
+        return tuple(row for row in self.rows if row.phase != "rollout") or self.rows
+
+    @property
     def peak(self) -> int:
-        return max(row.peak for row in self.rows)
+        return max(row.peak for row in self.running)
 
     @property
     def fits(self) -> bool:

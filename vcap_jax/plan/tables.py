@@ -249,7 +249,7 @@ def _most(plan: Plan) -> str:
 
 
 def _verdict(plan: Plan) -> str:
-    worst = max(plan.rows, key=lambda row: row.peak)
+    worst = max(plan.running, key=lambda row: row.peak)
     spare = plan.capacity - worst.peak
     if plan.fits and plan.left_out:
         return (

@@ -124,7 +124,11 @@ def changes(config: RunConfig, hardware: Hardware, policy_devices: int | None) -
         add("model.lora={rank: 64, alpha: 128}", config=_with(config, "model", lora=adapters))
     more = larger(hardware)
     if more is not None:
-        add(f"hardware {more.name}", on=more)
+        judge = hardware.devices - policy
+        # On a node the judge keeps as many GPUs as it has; nodes are planned whole.
+        keeps = more.hosts == 1
+        name = f"hardware {more.name}" + ("" if keeps or not judge else ", the judge elsewhere")
+        add(name, on=more, policy=more.devices - judge if keeps and judge else None)
     return found
 
 
@@ -204,7 +208,7 @@ def try_changes(
 
     Only the programs that were too large are compiled, and all of them for a change that mends these.
     """
-    too_large = frozenset(row.kind for row in plan.rows if row.peak > plan.capacity)
+    too_large = frozenset(row.kind for row in plan.running if row.peak > plan.capacity)
     trials = []
     for change in changes(config, plan.layout.hardware, policy_devices):
 

@@ -76,7 +76,7 @@ class Turns:
 
 def take_turns(config: RunConfig) -> bool:
     """Whether any server shares the policy's devices."""
-    return config.judge.sleep_mode or _drawn_by_servers(config)
+    return config.judge.sleep_mode or drawn_in_turns(config)
 
 
 def turns_of(
@@ -91,7 +91,7 @@ def turns_of(
     draw the captions, those of the rollout do not run. share: as in ``Turns``."""
     turns = Turns(
         judge=config.judge.sleep_mode,
-        rollout=_drawn_by_servers(config),
+        rollout=drawn_in_turns(config),
         policy=0,
         share=share,
         weights=server_weights(config, model),
@@ -107,5 +107,6 @@ def server_weights(config: RunConfig, model: Model) -> int:
     return sum(leaf.size for leaf in leaves) * jnp.dtype(config.model.dtype).itemsize
 
 
-def _drawn_by_servers(config: RunConfig) -> bool:
+def drawn_in_turns(config: RunConfig) -> bool:
+    """Whether servers draw the captions on the policy's devices, so that the programs of the rollout do not run."""
     return config.rollout.engine == "vllm" and config.rollout.vllm.sleep_mode
