@@ -7,11 +7,13 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from vcap_jax.configuration import plain_settings
 from vcap_jax.report.arms import arms_of, find_runs, read_run
-from vcap_jax.report.arms_page import as_text, write_arms_page
+from vcap_jax.report.arms_page import _draw, as_text, write_arms_page
+from vcap_jax.report.charts import small_multiples
 from vcap_jax.report.evaluations import Results
 from vcap_jax.report.intervals import Value
 from vcap_jax.report.metrics import MetricsWriter
@@ -188,3 +190,26 @@ def test_text_and_page_have_every_arm_and_figure(tmp_path: Path) -> None:
     assert "+0.35 (+0.25 to +0.45)" in page
     assert "data:image/png;base64," in page
     assert "runs/b/samples" not in page
+
+
+class Steps(np.ndarray):
+    """Counts how often somebody goes through it."""
+
+    passes = 0
+
+    def __iter__(self) -> Any:
+        Steps.passes += 1
+        return super().__iter__()
+
+
+def test_the_mean_curve_goes_through_the_steps_of_a_run_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It went through them for every step, which took minutes of runs with some thousand."""
+    monkeypatch.setattr(Steps, "passes", 0)
+    _, (axes,) = small_multiples(1, 1, (4, 3))
+    runs = [(np.arange(first, 60.0).view(Steps), np.arange(first, 60.0) + first) for first in (0, 2)]
+    _draw(axes, runs, "red", "-", "A")
+    assert Steps.passes < 20  # Matplotlib goes through them too
+    mean = axes.lines[-1]
+    assert next(iter(mean.get_xdata())) == 2  # the first step that both have
+    # Each curve is averaged over three of its steps, two at its ends.
+    np.testing.assert_allclose(mean.get_ydata()[:2], [(2 + 4.5) / 2, (3 + 5) / 2])

@@ -15,7 +15,9 @@ import pytest
 
 from vcap_jax.configuration import load_config
 from vcap_jax.report import idle_run, run_folder
+from vcap_jax.report.metrics import MetricsWriter
 from vcap_jax.report.run_folder import RunFolder, RunFolderError, differences
+from vcap_jax.report.samples import SamplesWriter
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,6 +175,18 @@ def test_a_run_that_did_nothing_is_begun_anew_with_any_configuration(
     assert [entry.name for entry in root.iterdir() if not entry.name.startswith(".")] == ["config.yaml"]
     assert caplog.text.count("had not done anything yet") == 1
     folder.claim("supervised")
+
+
+def test_a_run_whose_first_step_did_not_end_is_begun_anew(tmp_path: Path) -> None:
+    """Too little memory of the devices is what a first start meets most, and other settings are what helps."""
+    root = tmp_path / "run"
+    RunFolder.open(root, Config()).claim("training")
+    (root / "checkpoints").mkdir()
+    (root / "trackers.json").write_text('{"tensorboard": {"id": "a", "step": 0, "evaluations": {}}}')
+    MetricsWriter(root / "metrics.jsonl").close()
+    SamplesWriter(root / "samples.jsonl").close()
+    assert not RunFolder.open(root, Config(seed=1)).resumed
+    assert not (root / "samples.jsonl").exists()
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -34,12 +35,38 @@ def test_rewards_that_rounding_alone_tells_apart_are_neither_better_nor_worse(tm
         for side in (0, 1)
     ]
     own: Any = SimpleNamespace(
-        samples=[Sample(id=name, images=(Path("x"),)) for name in rewards], references=None, media=gone
+        samples=[Sample(id=name, images=(Path("x"),)) for name in rewards],
+        references=None,
+        media=gone,
+        threads=1,
     )
     ctx: Any = SimpleNamespace(config=replace(RunConfig(), name="run"), folder=RunFolder(tmp_path))
     results: Any = SimpleNamespace(step=1, metrics={}, changes={})
     BeforeAfterPage(ctx, own, "judged").draw(*sides, results)
     assert "1 better, 1 worse, 2 equal by reward" in (tmp_path / "before_after.html").read_text()
+
+
+def test_pictures_of_the_page_are_read_by_threads_and_once(tmp_path: Path) -> None:
+    """One after the other a hundred videos took minutes, while all accelerators waited."""
+    read: list[tuple[str, bool]] = []
+
+    def media(sample: Sample) -> NoReturn:
+        read.append((sample.id, threading.current_thread() is threading.main_thread()))
+        raise MediaError("what it shows is of no matter here")
+
+    names = ["a", "b", "c"]
+    items = [Item(id=name, captions=("x",), values={REWARD: 0.5}) for name in names]
+    own: Any = SimpleNamespace(
+        samples=[Sample(id=name, images=(Path("x"),)) for name in names],
+        references=None,
+        media=media,
+        threads=2,
+    )
+    ctx: Any = SimpleNamespace(config=replace(RunConfig(), name="run"), folder=RunFolder(tmp_path))
+    page, results = BeforeAfterPage(ctx, own, "judged"), SimpleNamespace(step=1, metrics={}, changes={})
+    for _ in range(2):
+        page.draw(items, items, results)  # type: ignore[arg-type]
+    assert sorted(read) == [(name, False) for name in names]
 
 
 def value(number: float) -> Value:

@@ -24,7 +24,7 @@ from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.rollout.captioner import Captioned, ManifestCaptioner
 from vcap_jax.rollout.sampler import RolloutConfig
 from vcap_jax.run import evaluation, run_captioner
-from vcap_jax.run.config import RunConfig
+from vcap_jax.run.config import LoggingConfig, RunConfig
 from vcap_jax.run.context import RunContext
 from vcap_jax.run.evaluation import Evaluations
 from vcap_jax.system.shutdown import Stopped, TrainingStopped
@@ -154,6 +154,17 @@ def test_between_steps_what_is_due_is_evaluated_and_gets_columns(made) -> None:
         (4, "trained"),
     ]
     assert evaluations.summary()["words"]["step-2"]["metrics"]["words"]["value"] == 2.0
+
+
+def test_a_best_checkpoint_by_a_metric_that_there_is_not_is_told_at_the_start(made) -> None:
+    """It was told after the first ``evaluation.every`` steps, which may take hours."""
+    _, ctx = made("run")
+    config = dataclasses.replace(ctx.config, logging=LoggingConfig(keep_best="words/wrods"))
+    evaluations = Evaluations(dataclasses.replace(ctx, config=config), None)
+    with pytest.raises(
+        EvaluatorError, match=r"logging.keep_best is words/wrods, and words gives words, again"
+    ):
+        evaluations.of_policy("start", "p", step=0)
 
 
 def test_an_evaluation_counts_though_its_page_cannot_be_drawn(made) -> None:

@@ -29,13 +29,21 @@ from vcap_jax.models.qwen3_vl.processing.settings import VideoSettings
 from vcap_jax.parallel.processes import ALONE, PeerFailed, Processes
 from vcap_jax.recipes import distill, self_improve
 from vcap_jax.recipes import grpo as run
-from vcap_jax.report.run_folder import RunFolder
+from vcap_jax.report.run_folder import RunFolder, RunFolderError
 from vcap_jax.reward.errors import JudgeUnavailable
 from vcap_jax.reward.questions import read_questions
 from vcap_jax.reward.session import RewardSession
 from vcap_jax.run.config import RunConfig
 from vcap_jax.run.context import RunContext
-from vcap_jax.run.judge import answering_judge, context_warning, own_data, reward_session, reward_settings
+from vcap_jax.run.judge import (
+    OTHER_JUDGE,
+    answering_judge,
+    context_warning,
+    own_data,
+    reward_session,
+    reward_settings,
+)
+from vcap_jax.run.judge_record import noted_judge
 from vcap_jax.run.setup import sample_reader
 from vcap_jax.world.config import WorldConfig
 from vcap_jax.world.splits import prepare_embedded_data
@@ -184,6 +192,44 @@ def test_a_second_judge_is_tried_and_not_waited_for(judge: ScriptedJudge, tmp_pa
     with pytest.raises(JudgeUnavailable, match=r"set second_judge\.judge\.api_key_env to the name"), entered:
         pass
     other.close()
+
+
+def test_a_run_is_refused_other_models_as_its_other_judges_when_it_goes_on(
+    judge: ScriptedJudge, tmp_path: Path
+) -> None:
+    """Where no setting names the model nothing else tells: changes since the start would be between two judges."""
+    others = ScriptedJudge()
+    config = asking(
+        judge,
+        f"second_judge={{judge: {{urls: [{others.url}]}}}}",
+        f"evaluation.other_judge={{urls: [{others.url}]}}",
+    )
+    nothing: Any = None
+    ctx = RunContext(config, RunFolder(tmp_path), *[nothing] * 4, say=lambda _: None)
+
+    def second() -> None:
+        with answering_judge(config, ctx.folder, ctx.say, second=config.second_judge):
+            pass
+
+    def of_evaluation() -> None:
+        other = config.evaluation.other_judge
+        assert other is not None
+        with reward_session(ctx, config.reward, None, other, role=OTHER_JUDGE, store="other.sqlite"):
+            pass
+
+    for _ in range(2):
+        second()
+        of_evaluation()
+    others.models = ["another"]
+    wrong = r"of the run in .* was the-judge, and another answers now \("
+    with pytest.raises(RunFolderError, match=rf"^the second judge {wrong}second_judge\.judge\.urls\)"):
+        second()
+    with pytest.raises(
+        RunFolderError, match=rf"^the other judge of the evaluation {wrong}evaluation\.other_"
+    ):
+        of_evaluation()
+    assert noted_judge(ctx.folder) == "the-judge"
+    others.close()
 
 
 def test_a_judge_that_one_process_cannot_use_ends_the_others_too(

@@ -16,6 +16,7 @@ from flax import nnx
 from vcap_jax.data.manifest import Sample
 from vcap_jax.parallel.processes import Processes
 from vcap_jax.parallel.sharding import MeshConfig, Placement
+from vcap_jax.report.best_checkpoint import Best, read_best, write_best
 from vcap_jax.report.evaluations import Results, evaluations_of
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.run.config import RunConfig
@@ -33,7 +34,8 @@ def bytes_on_devices() -> int:
 def test_the_state_of_the_start_is_gone_before_that_of_the_checkpoint_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A run that fills its devices could be trained, and not be resumed. Evaluations of steps to be done again go."""
+    """A run that fills its devices could be trained, and not be resumed. Evaluations of steps to be done again go, and
+    the note of a best checkpoint that somebody has removed."""
     before = bytes_on_devices()
     start = nnx.State({"w": nnx.Param(jnp.zeros(WEIGHTS, jnp.float32))})
     placement = Placement.build(MeshConfig(fsdp=1), jax.devices()[:1])
@@ -54,6 +56,8 @@ def test_the_state_of_the_start_is_gone_before_that_of_the_checkpoint_is_read(
     for when, step in (("start", 0), ("step-2", 2), ("step-6", 6)):
         evaluated = Results(evaluator="judged", when=when, step=step, metrics={}, items=0, failed=0)
         evaluated.write(folder.evaluation("judged") / f"{when}.json")
+    best = Best(metric="judged/reward", best_is="highest", step=6, value=0.5, low=0.4, high=0.6)
+    write_best(folder, best)
     monkeypatch.setattr(Checkpointer, "restore", watched)
     monkeypatch.setattr("vcap_jax.run.resume.GroupIterator.set_state", lambda self, state: None)
     said: list[str] = []
@@ -86,3 +90,6 @@ def test_the_state_of_the_start_is_gone_before_that_of_the_checkpoint_is_read(
     assert [one.when for one in evaluations_of(folder)["judged"]] == ["start", "step-2"]
     assert met == ["opening the checkpoints"]
     assert said[0] == "evaluations of steps after 3 are made again: judged/step-6"
+    # Another policy of step 6 would be called the best, whatever its value.
+    assert read_best(folder) is None
+    assert said[1] == f"the best checkpoint was of a step after 3 and counts no more: {best}"

@@ -171,8 +171,9 @@ def _draw(
         for steps, values in runs:
             axes.plot(steps, values, color=colour, linewidth=0.7, alpha=0.45)
     # Over the steps that all of them have.
-    common = sorted(set.intersection(*(set(steps) for steps, _ in runs)))
-    means = [np.mean([values[list(steps).index(step)] for steps, values in runs]) for step in common]
+    by_step = [dict(zip(steps.tolist(), values, strict=True)) for steps, values in runs]
+    common = sorted(set.intersection(*map(set, by_step)))
+    means = [np.mean([of[step] for of in by_step]) for step in common]
     axes.plot(
         common, means, color=colour, linewidth=1.9, linestyle=stroke, label=label, marker=mark, markersize=3
     )

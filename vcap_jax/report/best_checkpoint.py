@@ -55,3 +55,13 @@ def read_best(folder: RunFolder) -> Best | None:
 def write_best(folder: RunFolder, best: Best) -> None:
     """Notes the best checkpoint, which must be complete."""
     write_json(folder.root / _FILE, best.row())
+
+
+def forget_best_after(folder: RunFolder, step: int) -> Best | None:
+    """Removes the note of a best checkpoint that has seen more than ``step`` updates, and returns it: a run that goes
+    on from an earlier checkpoint makes another policy of these steps. None where there is no such note."""
+    best = read_best(folder)
+    if best is None or best.step <= step:
+        return None
+    (folder.root / _FILE).unlink()
+    return best

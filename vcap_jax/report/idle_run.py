@@ -22,8 +22,12 @@ _NOTES = (
     "references.json",
     "heldout_references.json",
     "questions.jsonl",
+    "trackers.json",
 )
 """Files that a run has before it has done anything; those of other processes have a number (judge-1.log)."""
+_LOGS = ("metrics.jsonl", "samples.jsonl")
+"""Opened when the first step begins. A step that did not end, as where the devices have too little memory, leaves them
+empty."""
 _TRIES, _BETWEEN_S = 5, 0.05
 """Of taking a lock, which somebody may just be looking at."""
 _held: dict[Path, BinaryIO] = {}
@@ -80,6 +84,8 @@ def _worthless(entry: Path) -> bool:
     if entry.name.startswith("judgements"):
         main = entry.name.removesuffix("-wal").removesuffix("-shm")
         return _without_rows(entry.with_name(main))
+    if entry.name in _LOGS:
+        return entry.stat().st_size == 0
     return re.sub(r"-\d+(?=\.)", "", entry.name) in _NOTES
 
 

@@ -7,6 +7,7 @@ the largest gains: a mean that has risen says nothing of the samples that have b
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -78,6 +79,7 @@ class BeforeAfterPage:
         samples = {s.id: s for s in self._own.samples if s.id in before and s.id in after}
         gains = {name: _gain(before[name], after[name]) for name in samples}
         chosen = most_telling(gains, MOST)
+        self._see([samples[name] for name in chosen])
         pairs = [self._pair(samples[name], before[name], after[name]) for name in chosen]
         write_before_after_page(
             pairs,
@@ -91,13 +93,18 @@ class BeforeAfterPage:
             warning=domain_warning(self._ctx.config, self._ctx.folder),
         )
 
+    def _see(self, chosen: Sequence[Sample]) -> None:
+        """Reads the pictures that no earlier page has shown: a hundred videos take minutes, and the run waits."""
+        new = [sample for sample in chosen if sample.id not in self._frames]
+        with ThreadPoolExecutor(self._own.threads) as pool:
+            frames = pool.map(lambda sample: shown_frames(self._own, sample), new)
+            self._frames.update(zip((sample.id for sample in new), frames, strict=True))
+
     def _pair(self, sample: Sample, before: Item, after: Item) -> Pair:
         reference = None
         references = self._own.references
         if references is not None and sample.id in references:
             reference, _ = compared_with(references, sample.id, seed=self._own.seed, step=0)
-        if sample.id not in self._frames:
-            self._frames[sample.id] = shown_frames(self._own, sample)
         return Pair(
             id=sample.id,
             before=_side(before),

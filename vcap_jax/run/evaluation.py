@@ -137,6 +137,8 @@ class Evaluations:
                 self._draw(name, results)
             found[name] = results
             self._on_results(results)
+        if when == START:  # and not hours later, after the first steps
+            self._best.check(found)
         return found
 
     def of_pool(self, name: str, when: str, pool: ReferencePool, *, each: int) -> Results:

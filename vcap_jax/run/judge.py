@@ -30,7 +30,7 @@ from vcap_jax.reward.second_judge import SECOND
 from vcap_jax.reward.session import RewardSession
 from vcap_jax.run.config import RunConfig
 from vcap_jax.run.context import RunContext, own_file
-from vcap_jax.run.judge_record import remember_judge
+from vcap_jax.run.judge_record import remember_judge, remember_other_judge
 from vcap_jax.system.files import replace_file
 from vcap_jax.system.shutdown import requested
 from vcap_jax.world.judge_process import embedded_judge
@@ -127,7 +127,7 @@ def answering_judge(
     All processes must enter the context together.
     second: a judge that is tried too, but not waited for.
     Raises JudgeUnavailable, also for one that takes no pictures or videos, JudgeStartError, RunFolderError for another
-    judge than the run had before, and PeerFailed where another process cannot reach it.
+    judge than the run had before, or another second one, and PeerFailed where another process cannot reach it.
     """
     judge = config.judge
     with ExitStack() as stack:
@@ -149,7 +149,9 @@ def answering_judge(
             if warning := context_warning(config, context):
                 say(warning)
             if second is not None:
-                _check_second_judge(second, say)
+                model_of_second = _check_second_judge(second, say)
+                if model_of_second is not None:
+                    remember_other_judge(folder, SECOND, model_of_second, first=processes.first)
             return answering
 
         yield processes.together("judge", found)
@@ -181,19 +183,22 @@ def _sees(reward: RewardConfig) -> bool:
     return reward.family in (*_SHOWN_BOTH, "judge") and reward.use_image
 
 
-def _check_second_judge(second: SecondJudgeConfig, say: Callable[[str], None]) -> None:
-    """Raises JudgeUnavailable for one that can never answer. Nobody waits for one that does not answer yet."""
+def _check_second_judge(second: SecondJudgeConfig, say: Callable[[str], None]) -> str | None:
+    """Its model, None while it does not answer: nobody waits for it. Raises JudgeUnavailable for one that can never
+    answer."""
 
-    async def look() -> str | None:
+    async def look() -> tuple[str | None, str | None]:
         async with JudgeClient(second.judge, role=SECOND, say=say) as client:
-            return await client.look()
+            wrong = await client.look()
+            return wrong, None if wrong is not None else await client.model()
 
-    wrong = asyncio.run(look())
+    wrong, model = asyncio.run(look())
     where = f"{SECOND.who} at {', '.join(second.judge.urls)}"
     if wrong is None:
         say(f"{where} is ready")
     else:
         say(f"{where} does not answer yet ({wrong}): the run begins without it; second_judge/failed counts")
+    return model
 
 
 def context_warning(config: RunConfig, context: int | None) -> str | None:
@@ -258,7 +263,8 @@ def reward_session(
     """A session that is ready to score groups. judge: of ``answering_judge``. role: what messages call it. store: file
     in the run folder, unless ``judge.store`` names one.
 
-    Raises FamilyError, JudgeUnavailable, StoreError, TemplateError.
+    Raises FamilyError, JudgeUnavailable, StoreError, TemplateError, and RunFolderError for another model than a judge
+    of that role had before in this run.
     """
     # Of several processes each has its own: SQLite's locks do not reach over a network's storage.
     named = store if judge.store is None else str(Path(judge.store).absolute())
@@ -273,7 +279,9 @@ def reward_session(
         say=ctx.say,
         turns=ctx.turns,
     ) as session:
-        session.wait_until_ready()  # again: the work since it was first asked may have taken hours
+        model = session.wait_until_ready()  # again: the work since it was first asked may have taken hours
+        if role != JUDGE and model is not None:
+            remember_other_judge(ctx.folder, role, model)
         yield session
 
 

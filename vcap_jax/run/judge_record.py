@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
 from vcap_jax.report.run_folder import RunFolder, RunFolderError
 from vcap_jax.reward.config import RewardConfig
+from vcap_jax.reward.endpoint import Role
 from vcap_jax.system.files import write_json
-from vcap_jax.system.json_records import read_record
+from vcap_jax.system.json_records import read_record, record_values
 
 _FILE = "judge.json"
 
@@ -27,7 +28,7 @@ def noted_judge(folder: RunFolder) -> str | None:
 
 def note_judge(folder: RunFolder, model: str, files: Mapping[str, str]) -> None:
     """Writes the note. files: digests by setting (``judging_files``)."""
-    write_json(folder.root / _FILE, asdict(_Note(model=model, files=files)))
+    _write(folder, _Note(model=model, files=files))
 
 
 def note_same_judge(folder: RunFolder, others: Iterable[RunFolder]) -> None:
@@ -35,7 +36,7 @@ def note_same_judge(folder: RunFolder, others: Iterable[RunFolder]) -> None:
     compared with each other."""
     judged_by = next(filter(None, map(_read, others)), None)
     if judged_by is not None and _read(folder) is None:
-        note_judge(folder, judged_by.model, judged_by.files)
+        _write(folder, judged_by)
 
 
 def remember_judge(folder: RunFolder, model: str, reward: RewardConfig, *, first: bool = True) -> None:
@@ -64,7 +65,28 @@ def remember_judge(folder: RunFolder, model: str, reward: RewardConfig, *, first
     if (
         first and not files.keys() <= before.files.keys()
     ):  # of a note that was made before the files were looked at
-        note_judge(folder, model, {**files, **before.files})
+        _write(folder, replace(before, files={**files, **before.files}))
+
+
+def remember_other_judge(folder: RunFolder, role: Role, model: str, *, first: bool = True) -> None:
+    """The same of a judge that never enters the reward, in a run whose own judge is noted already.
+
+    Its figures are compared with each other too: changes since the start, agreement over the steps.
+    Raises RunFolderError for another model.
+    """
+    note = _read(folder)
+    if note is None:
+        return
+    before = note.others.get(role.settings)
+    if before is None:
+        if first:
+            _write(folder, replace(note, others={**note.others, role.settings: model}))
+    elif before != model:
+        raise RunFolderError(
+            f"{role.who} of the run in {folder.root} was {before}, and {model} answers now ({role.settings}.urls): "
+            "figures of two judges do not compare. Give the servers of the first, or start a new run; if it is the "
+            f"same model under another name, correct {folder.root / _FILE}"
+        )
 
 
 def judging_files(reward: RewardConfig) -> dict[str, str]:
@@ -88,12 +110,17 @@ def judging_files(reward: RewardConfig) -> dict[str, str]:
 
 @dataclass(frozen=True, kw_only=True)
 class _Note:
-    """files: digests by setting."""
+    """files: digests by setting. others: models of judges that never enter the reward, by ``Role.settings``."""
 
     model: str
     files: Mapping[str, str]
+    others: Mapping[str, str] = field(default_factory=dict)
 
 
 def _read(folder: RunFolder) -> _Note | None:
     path = folder.root / _FILE
     return read_record(_Note, path) if path.exists() else None
+
+
+def _write(folder: RunFolder, note: _Note) -> None:
+    write_json(folder.root / _FILE, record_values(note))

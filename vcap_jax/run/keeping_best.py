@@ -33,6 +33,17 @@ class BestKeeper:
                 f"logging.keep_best is {config.keep_best}, and {name} evaluates nothing here, only: {there}"
             )
 
+    def check(self, found: Mapping[str, Results]) -> None:
+        """Raises EvaluatorError for a metric that the evaluator does not give. found: evaluations by evaluator."""
+        if self._config.keep_best is None:
+            return
+        evaluator, _, metric = self._config.keep_best.partition("/")
+        if metric not in (there := found[evaluator].metrics):
+            raise EvaluatorError(
+                f"logging.keep_best is {self._config.keep_best}, and {evaluator} gives "
+                f"{', '.join(there) or 'no metric'}"
+            )
+
     def better(
         self, step: int, found: Mapping[str, Results], say: Callable[[str], None]
     ) -> Callable[[], None] | None:
@@ -43,14 +54,9 @@ class BestKeeper:
         """
         if self._config.keep_best is None:
             return None
+        self.check(found)
         evaluator, _, metric = self._config.keep_best.partition("/")
-        results = found[evaluator]
-        if metric not in results.metrics:
-            raise EvaluatorError(
-                f"logging.keep_best is {self._config.keep_best}, and {evaluator} gives "
-                f"{', '.join(results.metrics) or 'no metric'}"
-            )
-        value = results.metrics[metric]
+        value = found[evaluator].metrics[metric]
         if step == 0 or math.isnan(value.value):
             return None
         now = Best(

@@ -10,6 +10,7 @@ from functools import partial
 from vcap_jax.data.examples import Example
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.pipeline import GroupIterator, PipelineSettings
+from vcap_jax.report.best_checkpoint import forget_best_after
 from vcap_jax.report.evaluations import forget_after
 from vcap_jax.run.context import RunContext
 from vcap_jax.run.keeping_best import kept_steps
@@ -78,7 +79,13 @@ def resume(
 
 def _forget_later_evaluations(ctx: RunContext, done: int, total: int) -> None:
     """Steps that are done again may come out otherwise: on other devices, or with a judge that varies."""
-    what = "evaluations of steps that are done again"
-    gone = ctx.processes.on_process_0(what, lambda: forget_after(ctx.folder, done, total=total))
+
+    def forget() -> tuple[tuple[str, ...], str | None]:
+        best = forget_best_after(ctx.folder, done)
+        return forget_after(ctx.folder, done, total=total), None if best is None else str(best)
+
+    gone, best = ctx.processes.on_process_0("evaluations of steps that are done again", forget)
     if gone:
         ctx.say(f"evaluations of steps after {done} are made again: {', '.join(gone)}")
+    if best is not None:
+        ctx.say(f"the best checkpoint was of a step after {done} and counts no more: {best}")
