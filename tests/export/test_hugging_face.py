@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from vcap_jax.captioning.settings import CAPTIONING_FILE
 from vcap_jax.commands.convert import main as convert
 from vcap_jax.configuration import dump_config
 from vcap_jax.export.hugging_face import (
@@ -51,6 +52,17 @@ def test_there_and_back(tmp_path):
     assert "license: apache-2.0" in (tmp_path / "hf" / "README.md").read_text()
     assert "converted from the checkpoint `orbax`" in (tmp_path / "hf" / "README.md").read_text()
     as_any_other(tmp_path / "hf")
+
+
+def test_how_a_captioner_is_asked_comes_back_too(tmp_path):
+    """An export of a run that went through an Orbax folder was asked as if nothing were known of it."""
+    export = tmp_path / "export"
+    shutil.copytree(BACKBONE_FOLDER, export)
+    asked = "rollout: {max_completion_length: 77}\n"
+    (export / CAPTIONING_FILE).write_text(asked)
+    checkpoint_from_hf(export, tmp_path / "orbax")
+    checkpoint_to_hf(tmp_path / "orbax", tmp_path / "hf")
+    assert (tmp_path / "hf" / CAPTIONING_FILE).read_text() == asked
 
 
 @pytest.mark.parametrize("stated", [None, "bfloat16", "float16"])

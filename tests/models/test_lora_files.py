@@ -94,6 +94,17 @@ def test_what_is_more_than_lora_is_refused(folder, changes, message):
         started_from(folder)
 
 
+def test_targets_may_be_the_full_names_of_all_layers(folder):
+    """As a trainer writes them that leaves the vision tower out by name."""
+    names = [
+        f"model.language_model.layers.{i}.{name}"
+        for i in range(tiny_model().config.text.num_hidden_layers)
+        for name in ("self_attn.q_proj", "self_attn.v_proj", "self_attn.o_proj", "mlp.up_proj")
+    ]
+    rewrite(folder, target_modules=names)
+    np.testing.assert_array_equal(hidden(started_from(folder)), hidden(adapted(LORA)))
+
+
 @pytest.mark.parametrize("init", [True, False, "gaussian", "orthogonal", "eva"])
 def test_beginnings_that_leave_the_base_alone_are_understood(folder, init):
     rewrite(folder, init_lora_weights=init)

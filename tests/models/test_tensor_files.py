@@ -9,8 +9,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
+from jax.experimental.layout import Format, Layout
+from jax.sharding import SingleDeviceSharding
+from safetensors.numpy import load_file
 
 from vcap_jax.models.tensor_files import write_tensors
 
@@ -35,6 +39,23 @@ def test_the_umask_decides(tmp_path: Path, umask: str, mode: int) -> None:
         )
         assert path.stat().st_mode & 0o777 == mode
         assert [file.name for file in tmp_path.iterdir()] == [path.name]
+
+
+def test_arrays_are_written_as_they_are_however_they_lie_in_memory(tmp_path: Path) -> None:
+    """NumPy gives an array of a device in the device's order, which need not be row after row."""
+    rows = np.arange(6.0).reshape(2, 3)
+    columns_first = Format(Layout(major_to_minor=(1, 0)), SingleDeviceSharding(jax.devices("cpu")[0]))
+    arrays = {
+        "device": np.asarray(jax.device_put(np.float32(rows), columns_first)),
+        "part": rows[:, :2],
+        "turned": rows.T,
+        "one": np.array(3.0),
+    }
+    assert not arrays["device"].flags.c_contiguous
+    write_tensors(arrays, tmp_path / "model.safetensors")
+    read = load_file(tmp_path / "model.safetensors")
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(read[name], array, err_msg=name)
 
 
 def test_what_the_system_refuses_is_told_as_of_any_other_file(tmp_path: Path) -> None:

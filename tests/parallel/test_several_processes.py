@@ -301,10 +301,42 @@ def test_the_loss_of_the_coordinator_ends_the_others_with_a_message(meetings) ->
     )
 
 
-@pytest.mark.parametrize("coordinator", ["host", "host:", "host:0", "host:99999", "host:1a"])
-def test_what_names_no_port_is_refused(coordinator: str) -> None:
+@pytest.mark.parametrize(
+    "coordinator", ["host", "host:", "host:0", "host:99999", "host:1a", "8476", ":8476", "http://host:8476"]
+)
+def test_what_names_no_host_or_no_port_is_refused(coordinator: str) -> None:
+    """Without a host, or with a scheme, JAX ended with an IndexError or in an abort."""
     with pytest.raises(ValueError, match="give HOST:PORT of process 0"):
         DistributedConfig(coordinator=coordinator, processes=2, process_id=0)
+
+
+FOUND_BY_JAX = """
+from vcap_jax.parallel.processes import DistributedConfig, joined
+from vcap_jax.run.command_line import guarded
+
+def start():
+    with joined(DistributedConfig(automatic=True)):
+        return 0
+
+raise SystemExit(guarded(start, goes_on=False))
+"""
+
+
+def test_where_jax_finds_no_other_processes_that_is_told() -> None:
+    """As where a configuration of a cluster is tried elsewhere; it was a traceback of JAX."""
+    of_a_cluster = ("JAX_", "SLURM_", "OMPI_")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(of_a_cluster)}
+    told = subprocess.run(
+        [sys.executable, "-c", FOUND_BY_JAX],
+        env={**environment, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=GUARD_S,
+        check=False,
+    )
+    assert told.returncode == 1
+    assert "distributed.automatic is true, and JAX finds no other processes" in told.stderr
+    assert "Traceback" not in told.stderr
 
 
 def test_a_port_that_is_taken_is_told() -> None:

@@ -99,6 +99,8 @@ def checkpoint_to_hf(
         if line.runs:
             run = load_config(RunConfig, [RunFolder(line.runs[0].source.folder).config])
             write_captioning(run, folder)
+        else:
+            _copy_of(line.origin, folder, CAPTIONING_FILE)
         write_model_card(folder, family=model.family(), base=line.origin, runs=line.runs, dtype=dtype)
     return Exported(trained_step, kept)
 
@@ -166,9 +168,7 @@ def checkpoint_from_hf(source: Path, target: Path, *, family: str | None = None)
         (folder / "config.json").write_bytes((source / "config.json").read_bytes())
         _write_small_files(model.family(), source, folder)
         # What it was, and under which licence, holds for the copy too.
-        for name in (CAPTIONING_FILE, CARD):
-            if (source / name).is_file():
-                (folder / name).write_bytes((source / name).read_bytes())
+        _copy_of(source, folder, CAPTIONING_FILE, CARD)
     config = read_json_object(source / "config.json")
     stated = config.get("dtype") or config.get("torch_dtype")
     (kept,) = {leaf.dtype.name for leaf in jax.tree.leaves(nnx.state(model))}
@@ -195,11 +195,15 @@ def _write_small_files(family: ModelFamily, origin: Path, target: Path) -> None:
     before = set(target.iterdir())
     family.processor(origin, VisualBudget()).save_pretrained(target)
     # As the origin has them: transformers 5 writes a tokenizer_config.json that 4 cannot read, and 4 the origin's.
-    for file in set(target.iterdir()) - before:
-        if (origin / file.name).is_file():
-            file.write_bytes((origin / file.name).read_bytes())
-    if (origin / GENERATION_CONFIG).exists():
-        (target / GENERATION_CONFIG).write_bytes((origin / GENERATION_CONFIG).read_bytes())
+    written = (file.name for file in set(target.iterdir()) - before)
+    _copy_of(origin, target, *written, GENERATION_CONFIG)
+
+
+def _copy_of(origin: Path, target: Path, *names: str) -> None:
+    """Those of the files that ``origin`` has, as they are."""
+    for name in names:
+        if (origin / name).is_file():
+            (target / name).write_bytes((origin / name).read_bytes())
 
 
 def _refuse_used(target: Path) -> None:

@@ -155,7 +155,8 @@ def _check_config(values: JsonObject, folder: Path, lora: LoraConfig) -> None:
     }
     targets = values.get("target_modules")
     if isinstance(targets, list):  # PEFT also takes an expression; then the tensors tell
-        theirs["targets"] = sorted(target.split(".")[-1] for target in targets)
+        # Its items may be the layers' full names, one for each.
+        theirs["targets"] = sorted({target.split(".")[-1] for target in targets})
     ours = {
         "rank": lora.rank,
         "alpha": lora.alpha,

@@ -21,8 +21,10 @@ def write_tensors(arrays: Mapping[str, np.ndarray], path: Path) -> None:
     Its mode is that of any new file in its folder (0644 under the usual umask): safetensors fills a temporary file,
     which its owner alone may read, and leaves it so. Raises OSError, as of any other file, where the system refuses.
     """
+    # Safetensors writes memory as it lies, and what comes from a device may lie in another order.
+    rows_first = {name: np.asarray(array, order="C") for name, array in arrays.items()}
     try:
-        save_file(dict(arrays), path, metadata={"format": "pt"})
+        save_file(rows_first, path, metadata={"format": "pt"})
     except SafetensorError as error:
         if (refused := _SYSTEM.search(str(error))) is None:
             raise

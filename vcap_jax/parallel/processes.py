@@ -30,7 +30,7 @@ import jax
 from jax._src import distributed as jax_distributed  # the key-value store has no public name
 from pydantic import AfterValidator, Field
 
-from vcap_jax.configuration import settings
+from vcap_jax.configuration import ConfigError, settings
 from vcap_jax.system.errors import VCapError
 from vcap_jax.system.waiting import Waiting, told_beside
 
@@ -50,8 +50,8 @@ class PeerFailed(VCapError, RuntimeError):
 
 
 def _host_and_port(address: str) -> str:
-    port = address.rpartition(":")[2]
-    if not (port.isdecimal() and 0 < int(port) < 2**16):
+    host, _, port = address.rpartition(":")
+    if not host or "/" in host or not (port.isdecimal() and 0 < int(port) < 2**16):
         raise ValueError("give HOST:PORT of process 0")
     return address
 
@@ -254,7 +254,8 @@ ALONE = Processes()
 def joined(config: DistributedConfig) -> Iterator[Processes]:
     """The processes of the run, found before any device is touched and left again at the end.
 
-    Raises PeerFailed if the others do not come within ``start_timeout_s``, RuntimeError if JAX has been used already.
+    Raises PeerFailed if the others do not come within ``start_timeout_s``, ConfigError where JAX is to find them and
+    knows no way, RuntimeError if it has been used already.
     """
     if not config.several:
         yield ALONE
@@ -293,6 +294,14 @@ def joined(config: DistributedConfig) -> Iterator[Processes]:
             f"the processes of the run did not find each other within {config.start_timeout_s} s: start "
             f"{config.processes or 'all'} of them, each with its own distributed.process_id and the same "
             f"distributed.coordinator, {config.coordinator or 'found automatically'} ({error})"
+        ) from error
+    except ValueError as error:
+        if not config.automatic:
+            raise
+        raise ConfigError(
+            f"distributed.automatic is true, and JAX finds no other processes from here ({error}): start them under "
+            "SLURM, by Open MPI or on a TPU slice, or give distributed.coordinator, processes and process_id in its "
+            "place. One process alone needs none of this"
         ) from error
     index = jax.process_index()
     processes = Processes(

@@ -10,6 +10,7 @@ another dtype.
 from __future__ import annotations
 
 import logging
+import textwrap
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -213,8 +214,8 @@ class Checkpointer:
             numpy). Abstract leaves cost no memory (``sharding.Placement.abstract``).
         partial: the template may name only a part of what is stored, for instance ``{"params": ...}``;
             nothing else is read.
-        Raises CheckpointError if there is no such checkpoint, or if paths or shapes differ (all are listed);
-        CheckpointGone, as all that read do, if it is removed meanwhile.
+        Raises CheckpointError if there is no such checkpoint, or if paths or shapes differ (all are listed); as all
+        that read do, if it is damaged, and CheckpointGone if it is removed meanwhile.
         """
         step = self.existing_step(step)
         wanted = _paths(template)
@@ -255,7 +256,10 @@ class Checkpointer:
         """Dotted path -> shape and dtype of every array of a step, by default the latest."""
         step = self.existing_step(step)
         with self._reading(step):
-            leaves = jax.tree_util.tree_flatten_with_path(self._manager.item_metadata(step)[_STATE].tree)[0]
+            metadata = self._manager.item_metadata(step)[_STATE]
+            if metadata is None:  # which Orbax logs, and no more
+                raise FileNotFoundError(f"{_STATE} has no _METADATA")
+            leaves = jax.tree_util.tree_flatten_with_path(metadata.tree)[0]
         return {
             ".".join(str(key.key) for key in path): jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
             for path, leaf in leaves
@@ -263,7 +267,7 @@ class Checkpointer:
 
     @contextmanager
     def _reading(self, step: int) -> Iterator[None]:
-        """Of a checkpoint that is removed while it is read Orbax raises whatever it happens to meet."""
+        """Of a checkpoint that is removed while it is read, or is damaged, Orbax raises whatever it happens to meet."""
         folder = self.folder / str(step)
         before = _files(folder)
         try:
@@ -273,7 +277,14 @@ class Checkpointer:
         except Exception as error:
             # Its files go one by one, in any order, and the folder last.
             if before and before <= _files(folder):
-                raise
+                if not _of_damage(error):
+                    raise
+                others = [other for other in self.steps() if other != step]
+                other = f", or remove it: step {others[-1]} is there too" if others else ""
+                why = textwrap.shorten(str(error), 160, placeholder=" ...")
+                raise CheckpointError(
+                    f"{folder} is damaged or was not copied whole ({why}): copy it again{other}"
+                ) from error
             raise CheckpointGone(
                 f"{self.folder} no longer has the checkpoint of step {step}: it was removed while it was read. Name "
                 "a later step, or leave it out for the last"
@@ -323,6 +334,11 @@ def _manager(folder: Path, options: ocp.CheckpointManagerOptions) -> ocp.Checkpo
             _AHEAD: ocp.PyTreeCheckpointHandler(),
         },
     )
+
+
+def _of_damage(error: Exception) -> bool:
+    """Whether files that are not whole may be why: neither Orbax nor TensorStore has an error of its own for that."""
+    return isinstance(error, ValueError | FileNotFoundError) or type(error) is Exception
 
 
 def _files(folder: Path) -> set[Path]:
