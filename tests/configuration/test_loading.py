@@ -212,6 +212,23 @@ def test_all_problems_at_once(tmp_path: Path) -> None:
     assert "optimizer.warmup must be at least 0, got -1" in " ".join(found).replace(f" ({path})", "")
 
 
+@pytest.mark.parametrize(
+    ("override", "key"),
+    [
+        ("output=/data/caf\udce9", "output"),
+        ('name="a\\ud83d"', "name"),
+        ('notes={"b\\ud83d": x}', r"notes.b\ud83d"),
+        ('sources=[{path: "\\udce9"}]', "sources"),
+    ],
+)
+def test_half_of_a_character_is_refused_by_its_key(override: str, key: str) -> None:
+    """Python reads a path on the command line so that is not UTF-8."""
+    found = problems(override, "steps=0")
+    assert found[0].startswith(f"{key} (command line): '\\ud")
+    assert "is half of a character" in found[0]
+    assert found[-1].startswith("steps (command line): expected int >= 1")
+
+
 def test_required_keys() -> None:
     assert problems(schema=WithRequired) == ("seed: is required (int) and is not set",)
     assert load_config(WithRequired, [], ["seed=1", "root.steps=2"]) == WithRequired(

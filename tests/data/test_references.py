@@ -72,6 +72,10 @@ def test_samples_without_references_are_named() -> None:
             "start",
         ),
         ('{"id": "a", "references": ["x"], "segments": [{"start": "0", "end": 1}]}', "must be seconds"),
+        (
+            '{"id": "a", "references": ["x"], "segments": [{"start": 0, "end": Infinity, "references": ["x"]}]}',
+            "0 <= start < end",
+        ),
         ('{"id": "a", "references": ["x"]}\n{"id": "a", "references": ["x"]}', "occurs twice"),
         ('{"id": "a", "references": ["x"]', "not valid JSON"),
         ('{"id": "a", "captions": ["x"]}', '"captions" is called "references" here'),

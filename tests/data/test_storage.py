@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import NoReturn
 
+import av
 import pytest
 from PIL import Image
 
@@ -83,3 +84,56 @@ def test_storage_that_goes_while_a_video_is_read(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(Path, "stat", away)
     with pytest.raises(StorageError, match=r"clip\.mp4"):
         list(read_frames(index, frames))
+
+
+@pytest.mark.parametrize("number", [errno.ESTALE, errno.EMFILE, errno.ETIMEDOUT, errno.ESHUTDOWN])
+def test_what_ffmpeg_says_of_the_storage_is_believed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """The system may know a file's name still, and a process without free descriptors asks for the name alone."""
+    path = write_video(tmp_path / "clip.mp4", 12)
+    index = index_video(path)
+
+    def refused(*_: object, **__: object) -> NoReturn:
+        av.error.err_check(-number, str(path))
+        raise AssertionError
+
+    monkeypatch.setattr(av, "open", refused)
+    with pytest.raises(StorageError, match=r"clip\.mp4: .*: its storage does not answer"):
+        index_video(path)
+    with pytest.raises(StorageError, match=r"clip\.mp4"):
+        list(read_frames(index, [0]))
+
+
+def test_an_input_error_of_ffmpeg_is_the_storages_where_the_file_cannot_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says so of damaged files too. A network's storage that is away may answer for the name out of a cache."""
+    path = write_video(tmp_path / "clip.mp4", 12)
+
+    def failed(*_: object, **__: object) -> NoReturn:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(av, "open", failed)
+    with pytest.raises(MediaError, match=r"clip\.mp4: not a readable video"):
+        index_video(path)
+    monkeypatch.setattr(Path, "open", failed)
+    with pytest.raises(StorageError, match=r"clip\.mp4"):
+        index_video(path)
+
+
+def test_a_client_that_lustre_has_put_out_is_no_damaged_picture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "photo.png"
+    path.touch()
+
+    def put_out(*_: object, **__: object) -> NoReturn:
+        raise OSError(errno.ESHUTDOWN, os.strerror(errno.ESHUTDOWN))
+
+    monkeypatch.setattr(Image, "open", put_out)
+    with pytest.raises(StorageError, match="transport endpoint shutdown"):
+        decode_image(path)
+    monkeypatch.setattr(Path, "stat", put_out)
+    with pytest.raises(StorageError, match="transport endpoint shutdown"):
+        look(path)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import struct
 from pathlib import Path
+from typing import NoReturn
 
 import av
 import numpy as np
@@ -110,6 +111,46 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     for name in ("noise.mp4", "empty.mp4", "none.mp4", "missing.mp4"):
         with pytest.raises(MediaError, match=name):
             index_video(tmp_path / name)
+
+
+def test_a_title_that_is_not_utf8_keeps_nobody_from_the_pictures(tmp_path: Path) -> None:
+    written, path = write_video(tmp_path / "plain.avi", 12), tmp_path / "latin.avi"
+    with av.open(str(written)) as source, av.open(str(path), "w") as target:
+        target.metadata["title"] = "CAFE"
+        copied = target.add_stream_from_template(source.streams.video[0])
+        for packet in source.demux(source.streams.video[0]):
+            if packet.dts is not None:
+                packet.stream = copied
+                target.mux(packet)
+    content = path.read_bytes()
+    assert content.count(b"CAFE") == 1
+    path.write_bytes(content.replace(b"CAFE", b"CAF\xe9"))
+    index = index_video(path)
+    assert_frames(np.stack(list(read_frames(index, range(12)))), list(range(12)))
+
+
+def test_a_format_that_nothing_decodes_is_named(tmp_path: Path) -> None:
+    path = write_video(tmp_path / "odd.avi", 12, codec="mpeg4")
+    path.write_bytes(path.read_bytes().replace(b"FMP4", b"ZZZZ"))
+    with pytest.raises(MediaError, match=r"odd\.avi: its pictures are in a format that nothing here decodes"):
+        index_video(path)
+
+
+def test_a_stream_that_the_beginning_does_not_tell_of_is_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PyAV looks for the stream of a packet among those that were there when the file was opened."""
+    path = write_video(tmp_path / "clip.flv", 12)
+
+    def opened(*_: object, **__: object) -> NoReturn:
+        raise IndexError("list index out of range")
+
+    index = index_video(path)
+    monkeypatch.setattr(av, "open", opened)
+    with pytest.raises(MediaError, match=r"clip\.flv: not a readable video"):
+        index_video(path)
+    with pytest.raises(MediaError, match=r"clip\.flv: not a readable video"):
+        list(read_frames(index, [0]))
 
 
 def test_a_truncated_file_without_frame_count_is_named_too(tmp_path: Path) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 import json
 import logging
+import re
 import shlex
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -33,6 +34,7 @@ from vcap_jax.system.json_values import JsonDict, JsonObject, as_object
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 _COMMAND_LINE = "command line"
+_HALF = re.compile("[\ud800-\udfff]")
 
 
 def load_config(schema: type[T], yaml_paths: Iterable[str | Path] = (), overrides: Iterable[str] = ()) -> T:
@@ -58,14 +60,32 @@ def load_config(schema: type[T], yaml_paths: Iterable[str | Path] = (), override
     merged, sources = _defaults(schema), dict[str, str]()
     for label, layer in layers:
         _merge(merged, _renamed(schema, layer, "", label, problems), schema, "", label, sources)
+    problems += _halves(merged, sources)
+    # Half of a character, which is told of, is no JSON.
+    document = json.dumps(merged, ensure_ascii=False).encode(errors="replace")
     try:
         # JSON mode is as strict about scalars, but takes a list for a tuple and text for a path, as YAML needs.
-        config = pydantic.TypeAdapter(schema).validate_json(json.dumps(merged))
+        config = pydantic.TypeAdapter(schema).validate_json(document)
     except pydantic.ValidationError as error:
         problems += _problems(error, schema, merged, sources)
     if problems:
         raise ConfigError(*problems)
     return config
+
+
+def _halves(merged: JsonObject, sources: Mapping[str, str], prefix: str = "") -> Iterator[str]:
+    """A sentence for each key whose text holds half of a character, as Python reads a path that is not UTF-8."""
+    for name, value in merged.items():
+        path = f"{prefix}{name}"
+        if isinstance(value, Mapping) and not _HALF.search(path):
+            yield from _halves(value, sources, f"{path}.")
+        elif half := _HALF.search(path) or _HALF.search(json.dumps(value, ensure_ascii=False)):
+            origin = f" ({sources[path]})" if path in sources else ""
+            named = path.encode(errors="backslashreplace").decode()
+            yield (
+                f"{named}{origin}: {half[0]!a} is half of a character, or of a name that is not UTF-8: write the whole "
+                "one, or rename the file"
+            )
 
 
 def current_names(schema: type, mapping: JsonObject, origin: str) -> JsonDict:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -77,7 +78,7 @@ class Segment:
     references: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        if not 0 <= self.start < self.end:
+        if not 0 <= self.start < self.end < math.inf:
             raise ValueError(f"a segment needs 0 <= start < end, not {self.start} .. {self.end}")
         if not self.references:
             raise ValueError(f"the segment {self.start} .. {self.end} has no reference")

@@ -18,9 +18,13 @@ T = TypeVar("T")
 _PAUSES_S = (1.0, 2.0, 4.0, 8.0, 15.0)
 """Between the tries to read what storage does not give."""
 
+_BLOCK = 1 << 20
+"""Bytes that are read at a time where nobody wants them."""
+
 _AWAY = frozenset(
     {
         errno.ECONNABORTED,
+        errno.ECONNREFUSED,
         errno.ECONNRESET,
         errno.EHOSTDOWN,
         errno.EHOSTUNREACH,
@@ -29,7 +33,10 @@ _AWAY = frozenset(
         errno.ENETDOWN,
         errno.ENETUNREACH,
         errno.ENFILE,
+        errno.ENODEV,
         errno.ENOTCONN,
+        errno.EREMOTEIO,
+        errno.ESHUTDOWN,  # Lustre, of a client that its servers have put out
         errno.ESTALE,
         errno.ETIMEDOUT,
     }
@@ -111,6 +118,16 @@ def is_there(source: Path) -> bool:
     except OSError:
         pass
     return True
+
+
+def raise_if_unread(source: Path) -> None:
+    """Raises StorageError where the system cannot read the whole file as its storage does not answer."""
+    try:
+        with source.open("rb", buffering=0) as file:
+            while file.read(_BLOCK):
+                pass
+    except OSError as error:
+        raise_if_away(source, error)
 
 
 def raise_if_away(source: Path, error: Exception) -> None:

@@ -7,6 +7,7 @@ between them, so neither time nor memory grows with the length of the video more
 
 from __future__ import annotations
 
+import errno
 import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
@@ -19,11 +20,14 @@ from av.sidedata.sidedata import SideData
 from av.stream import Disposition
 
 from vcap_jax.data.errors import MediaError
-from vcap_jax.data.storage import look
+from vcap_jax.data.storage import look, raise_if_away, raise_if_unread
 from vcap_jax.models.family import FrameSampling
 
 _VP8_SHOWN = 1 << 4
 """Bit of a VP8 packet's first byte: its frame is shown, and not only looked at by others (RFC 6386, section 9.1)."""
+
+_DAMAGED = (av.FFmpegError, ValueError, OSError, EOFError, IndexError)
+"""What PyAV raises for damaged files; IndexError where one seems to have a stream more than its beginning told of."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +87,7 @@ def index_video(path: str | Path) -> VideoIndex:
     try:
         with _opened(source) as container:
             return _index(source, container)
-    except (av.FFmpegError, ValueError, OSError, EOFError) as error:
+    except _DAMAGED as error:
         if isinstance(error, MediaError):
             raise
         raise _unreadable(source, error) from error
@@ -138,7 +142,7 @@ def read_frames(index: VideoIndex, indices: Sequence[int]) -> Iterator[np.ndarra
             for frame in _by_count(index, indices, found):
                 yield frame
                 found += 1
-    except (av.FFmpegError, ValueError, OSError, EOFError) as error:
+    except _DAMAGED as error:
         raise _unreadable(index.path, error) from error
     if found < len(indices):
         raise MediaError(
@@ -148,14 +152,20 @@ def read_frames(index: VideoIndex, indices: Sequence[int]) -> Iterator[np.ndarra
 
 
 def _unreadable(source: Path, error: Exception) -> MediaError:
-    # FFmpeg says "input/output error" of damaged files too: whether the storage is there is asked of the system.
     look(source)
+    if isinstance(error, OSError) and error.errno == errno.EIO:
+        # FFmpeg says so of damaged files too: the system is asked. On a network it may still know a file's name,
+        # size and times when it cannot read it.
+        raise_if_unread(source)
+    else:
+        raise_if_away(source, error)
     return MediaError(f"{source}: not a readable video ({error}): replace the file or drop the row")
 
 
 def _opened(source: Path) -> av.container.InputContainer:
     # FFmpeg takes what stands before a colon of a relative name for a protocol ("12:30.mp4").
-    return av.open(str(source.absolute()))
+    # A title need not be UTF-8 (AVI has no rule for it), and nobody reads it.
+    return av.open(str(source.absolute()), metadata_errors="replace")
 
 
 def _moving(source: Path, container: av.container.InputContainer) -> av.video.VideoStream:
@@ -163,6 +173,12 @@ def _moving(source: Path, container: av.container.InputContainer) -> av.video.Vi
     covers = Disposition.attached_pic | Disposition.timed_thumbnails
     for stream in container.streams.video:
         if not stream.disposition & covers:
+            context: object = stream.codec_context
+            if context is None:
+                raise MediaError(
+                    f"{source}: its pictures are in a format that nothing here decodes: encode the video anew "
+                    "(ffmpeg -i FILE -c:v libx264 NEW.mp4), replace a damaged file or drop the row"
+                )
             return stream
     raise MediaError(f"{source}: holds no video stream: replace the file or drop the row")
 
