@@ -188,7 +188,7 @@ async def media(request: web.Request) -> web.StreamResponse:
 def _video_facts(path: Path) -> JsonDict:
     """Frames a second and seconds of a video, for stepping; without what the file does not say."""
     try:
-        with av.open(str(path)) as container:
+        with av.open(str(path), metadata_errors="replace") as container:
             stream = container.streams.video[0]
             rate, length = stream.average_rate, container.duration
     except (av.FFmpegError, IndexError):
