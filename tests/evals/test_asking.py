@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,12 +12,14 @@ import numpy as np
 import pytest
 
 from tests.evals.benchmarks.by_stage import ByStage, block, endpoint
+from tests.patience import GUARD_S
 from tests.reward.scripted_judge import Reply, ScriptedJudge
 from vcap_jax.data.judge_media import EncodedMedia, JudgeMediaSettings, encode_picture
 from vcap_jax.evals.answers import chosen
 from vcap_jax.evals.asking import Asker, Stage
 from vcap_jax.evals.templates import PromptTemplate
 from vcap_jax.reward.failures import Failure
+from vcap_jax.system.shutdown import Stopped, finishing
 
 SHAPE = chosen({"answer": ("yes", "no")})
 
@@ -83,6 +87,46 @@ def test_an_item_that_waits_for_its_server_keeps_no_other_waiting() -> None:
             assert asker.each(range(51), work, what="items", total=51) == list(range(51))
     finally:
         server.close()
+
+
+def test_a_signal_is_heard_while_the_judge_does_not_answer(
+    servers: tuple[ScriptedJudge, ScriptedJudge],
+) -> None:
+    """In a step of a training, which a signal does not break off: an outage may last as long as it may."""
+
+    async def work(k: int) -> int:
+        if k == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.wait_for(asyncio.Event().wait(), GUARD_S)
+        return k
+
+    def in_a_step() -> None:
+        with finishing("the step in work"), Asker({"judge": endpoint(servers[0])}, say=print) as asker:
+            asker.each(range(3), work, what="items", total=3)
+
+    with pytest.raises(Stopped, match="stopped after 0 of 3 items"):
+        in_a_step()
+
+
+def test_a_signal_is_heard_while_the_judge_is_not_ready(
+    servers: tuple[ScriptedJudge, ScriptedJudge],
+) -> None:
+    servers[0].stop()
+    down = endpoint(servers[0], ready_timeout_s=GUARD_S)
+    told: list[str] = []
+
+    def tell(text: str) -> None:
+        if not told:
+            os.kill(os.getpid(), signal.SIGTERM)
+        told.append(text)
+
+    def in_a_step() -> None:
+        with finishing("the step in work"), Asker({"judge": down}, say=tell):
+            pass
+
+    with pytest.raises(Stopped, match="stopped while the judge was waited for"):
+        in_a_step()
+    assert told
 
 
 def test_roles_go_to_their_servers_and_the_judge_stands_in(

@@ -279,6 +279,47 @@ def test_killed_while_captioning_a_served_model_is_asked_for_no_caption_twice(
     assert row["captioner"]["sampling"]["temperature"] == 0
 
 
+def test_scored_by_another_judge_a_caption_that_failed_needs_no_captioner(
+    server: ScriptedJudge, tmp_path: Path
+) -> None:
+    """Its checkpoint may be gone by then."""
+    data, out, captioner = tmp_path / "decap", tmp_path / "out", ScriptedJudge()
+    (data / "images").mkdir(parents=True)
+    rows = []
+    for k in range(3):
+        Image.fromarray(np.full((8, 8, 3), 20 * k, np.uint8)).save(data / "images" / f"{k}.png")
+        rows.append({"image_name": f"{k}.png", "oracle_caption": "grey", "oracle_facts": ["grey"]})
+    (data / "IIW_400_data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    captioned: list[int] = []
+
+    def caption(body: dict[str, object], number: int) -> Reply:
+        captioned.append(number)
+        return Reply(status=400, raw="{}") if len(captioned) == 2 else Reply(content="A caption.")
+
+    captioner.answer = caption
+    server.answer = lambda body, number: Reply(content='{"facts": []}')
+    request = replace(
+        requested_by_url(server.url, data, data, out, "decapbench"),
+        by=captioner.url,
+        captioner=("judge.concurrency=1", "judge.ready_timeout_s=0.2"),
+    )
+    try:
+        evaluate(request, print)
+        server.models = ["another"]
+        evaluate(request, print)
+        assert len(captioned) == 3
+        captioner.stop()
+        server.models = ["a third"]
+        evaluate(request, print)
+        captioner.start()
+        evaluate(replace(request, retry_failed=True), print)
+        assert len(captioned) == 4
+    finally:
+        captioner.close()
+    row = json.loads((out / "decapbench" / "results.json").read_text())
+    assert (row["endpoints"]["judge"]["model"], row["captions_failed"]) == ("a third", 0)
+
+
 def test_a_picture_of_several_captions_is_on_the_page_once(server: ScriptedJudge, tmp_path: Path) -> None:
     data, out, said = tmp_path / "capmas", tmp_path / "out", list[str]()
     for folder in (data / "images", data / "COVERAGE_TEST_VQA"):
@@ -455,6 +496,15 @@ def test_several_benchmarks_have_a_folder_each(
         json.loads((folders["decapbench"] / "results.json").read_text())["metrics"]["dcscore"]["value"] == 0
     )
     assert json.loads((folders["vcapsbench"] / "results.json").read_text())["captions_failed"] == VIDEOS - 1
+    # An option goes to those that know it; one that nobody knows is refused.
+    asked = {**vars(request), "benchmarks": ("decapbench", "vdc"), "out": tmp_path / "more"}
+    with pytest.raises(DataMissing, match=r"background\.jsonl"):
+        evaluate(EvaluationRequest(**{**asked, "options": {"seed": 1, "limit": 2}}), print)
+    noted = json.loads((tmp_path / "more" / "decapbench" / "request.json").read_text())
+    assert noted["options"] == {"mode": "strict", "limit": 2}
+    for changes in ({"options": {"sead": 1}}, {"options": {"seed": 1}, "benchmarks": ("decapbench",)}):
+        with pytest.raises(ConfigError, match=r"benchmark decapbench:\D+se[ae]d .* unknown key"):
+            evaluate(EvaluationRequest(**{**asked, **changes}), print)
 
 
 def test_another_judge_scores_the_captions_anew(

@@ -272,6 +272,20 @@ def test_answers_that_the_judge_did_not_give_are_no_wrong_answers(
     assert len(calls(harness)) == 2
 
 
+def test_a_folder_in_which_the_harness_left_nothing_is_for_whatever_is_asked_next(
+    server: ScriptedJudge, harness: Path, data: Path
+) -> None:
+    """A setting was wrong, and the harness failed of it."""
+    (harness / "samples.json").write_text("{}")
+    with pytest.raises(EvaluatorError, match="left no results of mlvu_dev"):
+        evaluate_video_qa(request(server, harness, data, max_frames=400), print)
+    (harness / "samples.json").write_text(json.dumps({"mlvu_dev": ROWS}))
+    folder = evaluate_video_qa(request(server, harness, data, max_frames=64), print)
+    assert json.loads((folder / "request.json").read_text())["max_frames"] == 64
+    with pytest.raises(EvaluatorError, match="with another max_frames"):
+        evaluate_video_qa(request(server, harness, data, max_frames=400), print)
+
+
 def test_exit_status_0_without_results_is_a_failure(server: ScriptedJudge, harness: Path, data: Path) -> None:
     (harness / "samples.json").write_text("{}")
     with pytest.raises(EvaluatorError, match=r"left no results of mlvu_dev.*no such data set"):

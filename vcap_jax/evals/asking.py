@@ -16,8 +16,8 @@ from __future__ import annotations
 import asyncio
 import queue
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from concurrent.futures import Future
-from contextlib import ExitStack
+from concurrent.futures import Future, wait
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Literal, Self, TypeVar
@@ -46,6 +46,9 @@ R = TypeVar("R")
 
 LONG = 4096
 """Tokens of an answer that lists what a caption says."""
+
+_LOOK_EVERY_S = 1.0
+"""Between two looks at whether a signal has come, while servers are waited for."""
 
 RoleName = Literal["judge", "reasoner"]
 """Who is asked: the one that judges, with or without the picture, or the one that answers questions from text."""
@@ -151,7 +154,8 @@ class Asker:
                     stores[config.store] = self._stack.enter_context(JudgementStore(config.store))
                 store = None if config.store is None else stores[config.store]
                 self._queries[role] = JudgeQuery(client, store)
-                self.models[role] = self._loop.run(client.wait_until_ready(config.ready_timeout_s))
+                ready = self._loop.submit(client.wait_until_ready(config.ready_timeout_s))
+                self.models[role] = _heard(ready, f"stopped while {ROLES[role].who} was waited for")
         except BaseException:
             self._stack.close()
             raise
@@ -184,7 +188,12 @@ class Asker:
         found: dict[int, R] = {}
 
         def finished() -> None:
-            future = ended.get()
+            future: Future[R] | None = None
+            while future is None:
+                # An outage may be waited for much longer than whoever stops the run will wait.
+                raise_if_requested(f"stopped after {len(found)} of {total} {what}")
+                with suppress(queue.Empty):
+                    future = ended.get(timeout=_LOOK_EVERY_S)
             found[numbers.pop(future)] = future.result()
             progress(what, len(found), total, len(found))
 
@@ -197,7 +206,6 @@ class Asker:
                 if len(numbers) >= self.in_flight + 1:
                     finished()
             while numbers:
-                raise_if_requested(f"stopped after {len(found)} of {total} {what}")
                 finished()
         finally:
             for future in numbers:
@@ -271,6 +279,13 @@ class Asker:
     def report(self) -> dict[str, StageReport]:
         """How the stages went, by name, in the order in which they began."""
         return dict(self._reports)
+
+
+def _heard(future: Future[T], stopped: str) -> T:
+    """The result of a future. Raises Stopped, with these words, if a signal comes before."""
+    while not wait([future], timeout=_LOOK_EVERY_S).done:
+        raise_if_requested(stopped)
+    return future.result()
 
 
 def _form(stage: Stage, shape: Shape[T]) -> Form[Answered[T]]:

@@ -30,9 +30,10 @@ class CaptionsFile:
         self._found = read_captions(path) if path.exists() else {}
         self._file = path.open("a", encoding="utf-8")
 
-    def missing(self, samples: Sequence[Sample]) -> list[Sample]:
-        """Those without a caption; one that failed is tried again."""
-        return [s for s in samples if s.id not in self._found or self._found[s.id].failure is not None]
+    def missing(self, samples: Sequence[Sample], *, failed: bool = True) -> list[Sample]:
+        """Those without a caption. failed: with those that nobody could caption, which are tried again."""
+        found = self._found
+        return [s for s in samples if s.id not in found or (failed and found[s.id].failure is not None)]
 
     def add(self, captions: Captions) -> None:
         """Keeps an entry; it is on disk when this returns."""

@@ -34,6 +34,7 @@ from vcap_jax.evals.benchmarks.results import (
     cut_off,
     lost,
     results_row,
+    scored_by,
     told,
     unmeasured,
     write_results,
@@ -50,6 +51,7 @@ from vcap_jax.recipes.evaluation_request import (
     CAPTIONS,
     EvaluationRefused,
     EvaluationRequest,
+    Option,
     Say,
     remember_request,
     resolved,
@@ -135,7 +137,7 @@ def _do(
             captioner().remember(work.folder, work.benchmark)
     for work in waiting:
         with CaptionsFile(work.folder / CAPTIONS) as captions:
-            work.caption(captions, captioner, predictions)
+            work.caption(captions, captioner, predictions, again=request.retry_failed)
             work.score(captions.of(work.benchmark.samples))
 
 
@@ -170,7 +172,8 @@ class _Work:
         judge = request.judges.judge
         if not judge.urls:
             raise EvaluationRefused("no judge is named: give the addresses of one with --judge URL[,URL]")
-        config = EvaluatorConfig(use=name, captions=1, options={"data": str(data), **request.options})
+        options = {"data": str(data), **_options_of(name, request)}
+        config = EvaluatorConfig(use=name, captions=1, options=options)
         kind = cast(type[Benchmark[object]], load_evaluator(config))
         benchmark = kind(
             config,
@@ -239,23 +242,28 @@ class _Work:
                     self.say(f"{self.benchmark.name}: {role} {was.get('model')} does not answer now")
             else:
                 same = now == was.get("model")
-            if not same:
+            # Earlier versions did not note how answers are drawn.
+            drawn = self.benchmark.drawn(role)
+            if not same or any(was.get(key, value) != value for key, value in drawn.items()):
                 break
         else:
             if stored.keys() <= self.benchmark.endpoints.keys():
                 return ""
-        found = [f"{role} {as_object(of, role).get('model')}" for role, of in stored.items()]
-        return ", ".join(found) or "no judge"
+        return scored_by(stored, self.folder / RESULTS)
 
     def caption(
         self,
         captions: CaptionsFile,
         captioner: Callable[[], RequestedCaptioner],
         predictions: Mapping[str, str] | None,
+        *,
+        again: bool,
     ) -> None:
-        """The first stage. captioner: gives one that is ready."""
+        """The first stage. captioner: gives one that is ready. again: also captions that failed in an evaluation that
+        is complete; where it is but scored anew, they stay as they are, and the captioner may be gone."""
         began = time.monotonic()
-        missing = captions.missing(self.benchmark.samples)
+        complete = (self.folder / RESULTS).exists()
+        missing = captions.missing(self.benchmark.samples, failed=again or not complete)
         path = self.folder / CAPTIONER
         if missing and predictions is not None:
             for one in PredictionsCaptioner(predictions).captions(missing):
@@ -292,6 +300,19 @@ class _Work:
             )
         row = results_row(evaluation, captions, captioner=self.captioner, seconds=self.seconds)
         write_results(self.folder, evaluation, row)
+
+
+def _options_of(name: str, request: EvaluationRequest) -> dict[str, Option]:
+    """The options that a benchmark is given: not those that only others of the request know. What none of them knows
+    is for the benchmark to refuse."""
+    kinds = {
+        one: cast(type[Benchmark[object]], load_evaluator(EvaluatorConfig(use=one)))
+        for one in request.benchmarks
+        if one in BENCHMARKS
+    }
+    known = {one: {of.name for of in dataclasses.fields(kind.options_class)} for one, kind in kinds.items()}
+    foreign = set[str]().union(*known.values()) - known[name]
+    return {key: value for key, value in request.options.items() if key not in foreign}
 
 
 def _unheard(request: EvaluationRequest) -> str:

@@ -33,6 +33,7 @@ from vcap_jax.evals.benchmarks.lmms_eval import (
     HarnessRun,
     Request,
     Suite,
+    any_run,
     find_run,
     judge_failures,
     read_items,
@@ -231,7 +232,10 @@ class _Work:
         return asked
 
     def _remember(self, asked: Request, judge_model: JsonValue) -> None:
-        """Notes what the folder is for. Raises EvaluationRefused if it is for something else."""
+        """Notes what the folder is for. Raises EvaluationRefused if it is for something else. One in which the harness
+        has left nothing is for nothing yet: it keeps nothing of a run that it has not ended."""
+        if not (self.folder / RESULTS).exists() and not any_run(asked.output):
+            (self.folder / REQUEST).unlink(missing_ok=True)
         left_out = ("python", "output", "keyless")
         row = {key: value for key, value in asdict(asked).items() if key not in left_out}
         row |= {"judge": list(self.request.judge.urls), "judge_model": judge_model, "data": self.options.data}

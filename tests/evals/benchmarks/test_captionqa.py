@@ -154,3 +154,10 @@ def test_domains_and_other_files(server: ScriptedJudge, tmp_path: Path) -> None:
     split(tmp_path, "natural", [{"id": "nat_1", "images": [picture(1)], "questions": [{"question": "Q"}]}])
     with pytest.raises(DataMissing, match='"choices"'):
         made(CaptionQa, tmp_path, endpoint(server))
+
+
+def test_questions_that_are_there_twice_are_no_more_questions(server: ScriptedJudge, data: Path) -> None:
+    """As in a cache of Hugging Face's that holds two revisions."""
+    split(data / "another", "natural", NATURAL)
+    with pytest.raises(DataMissing, match=r"data/natural-.*row 1: 'nat_001' is in .*another/natural-"):
+        made(CaptionQa, data, endpoint(server))

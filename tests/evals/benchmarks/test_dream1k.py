@@ -11,6 +11,8 @@ from tests.evals.benchmarks.by_stage import ByStage, Given, block, endpoint, mad
 from tests.reward.scripted_judge import ScriptedJudge
 from vcap_jax.evals.benchmarks.dream1k import Dream1k, buckets, read_clip
 from vcap_jax.evals.benchmarks.files import DataMissing
+from vcap_jax.recipes.evaluate import evaluate
+from vcap_jax.recipes.evaluation_request import EvaluationRequest, JudgesConfig
 
 CLIPS = {
     # source/id -> reference, gold events
@@ -130,3 +132,34 @@ def test_videos_and_rows_are_read(server: ScriptedJudge, data: Path) -> None:
     (data / "DREAM-1k.jsonl").write_text(json.dumps({"dataset": "DREAM/tv", "extra_info": {}}) + "\n")
     with pytest.raises(DataMissing, match=r"dataset is 'tv'.*bytedance/tarsier"):
         made(Dream1k, data, endpoint(server))
+
+
+def test_a_judge_at_another_temperature_scores_anew(
+    server: ScriptedJudge, judge: ByStage, data: Path, tmp_path: Path
+) -> None:
+    """No stage names one, so the setting decides."""
+    captions = tmp_path / "captions.json"
+    captions.write_text(json.dumps(CAPTIONS))
+    path = tmp_path / "out" / "dream1k" / "results.json"
+    said: list[str] = []
+
+    def request(temperature: float) -> EvaluationRequest:
+        judges = JudgesConfig(judge=endpoint(server, temperature=temperature))
+        return EvaluationRequest(
+            benchmarks=("dream1k",), by=str(captions), data=data, out=tmp_path / "out", judges=judges
+        )
+
+    def by(temperature: float) -> int:
+        evaluate(request(temperature), said.append)
+        assert json.loads(path.read_text())["endpoints"]["judge"]["temperature"] == temperature
+        return len(judge.asked)
+
+    first = by(0.5)
+    assert by(0.5) == first
+    assert by(0.0) == 2 * first
+    assert any("was scored by judge the-judge at temperature 0.5: it is scored anew" in line for line in said)
+    row = json.loads(path.read_text())
+    del row["endpoints"]["judge"]["temperature"]  # as an earlier version left it
+    path.write_text(json.dumps(row))
+    evaluate(request(0.5), print)
+    assert json.loads(path.read_text()) == row

@@ -239,6 +239,13 @@ class Benchmark(ABC, Generic[R]):
         first = set(list(dict.fromkeys(named))[: self.options.limit])
         return tuple(task for task, name in zip(tasks, named, strict=True) if name in first)
 
+    def drawn(self, role: RoleName) -> dict[str, JsonValue]:
+        """What the settings of an endpoint say of its answers, and a stage of it leaves to them: the temperature."""
+        stages = self.stages.values()
+        asked = [s for s in stages if role == (s.role if s.role in self.endpoints else "judge")]
+        left = any(stage.temperature is None for stage in asked)
+        return {"temperature": self.endpoints[role].temperature} if left else {}
+
     @cached_property
     def data_digest(self) -> str:
         """Of what the public files say of the samples: questions, answers, references; wherever they lie."""
@@ -263,7 +270,8 @@ class Benchmark(ABC, Generic[R]):
 
     def _about(self, models: Mapping[RoleName, str]) -> JsonObject:
         asked: dict[str, JsonValue] = {
-            role: {"model": model, "urls": list(self.endpoints[role].urls)} for role, model in models.items()
+            role: {"model": model, "urls": list(self.endpoints[role].urls), **self.drawn(role)}
+            for role, model in models.items()
         }
         request = self._request
         return {

@@ -141,9 +141,16 @@ class CaptionQa(Benchmark[Picture]):
         files = [(split, path) for split in (("all",) if whole else DOMAINS) for path in found[split]]
         if not files:
             raise self.folder.wrong(self.folder.path, "there is no file like natural-00000-of-00001.parquet")
+        held: dict[str, Path] = {}
         for split, path in files:
             for number, row in enumerate(_parquet(path), 1):
                 identity = str(row.get("id"))
+                # As where a cache holds two revisions: every question would count twice.
+                if (other := held.setdefault(identity, path)) != path:
+                    raise self.folder.wrong(
+                        f"{path}: row {number}",
+                        f"{identity!r} is in {other} as well: leave one of the files there",
+                    )
                 domain = split if split != "all" else domain_of(identity)
                 yield f"{path}: row {number}", domain, row
 

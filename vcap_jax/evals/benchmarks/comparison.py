@@ -23,7 +23,7 @@ from vcap_jax.configuration.dialect import parse_yaml
 from vcap_jax.evals.benchmarks.benchmark import Benchmark, Mode
 from vcap_jax.evals.benchmarks.lmms_eval import SUITES
 from vcap_jax.evals.benchmarks.lmms_eval import statistics as lmms_statistics
-from vcap_jax.evals.benchmarks.results import ITEMS, REQUEST, RESULTS
+from vcap_jax.evals.benchmarks.results import ITEMS, REQUEST, RESULTS, scored_by
 from vcap_jax.evals.benchmarks.vdc import ASPECTS
 from vcap_jax.evals.config import BENCHMARKS, EvaluatorConfig
 from vcap_jax.evals.protocol import Evaluation, EvaluatorError, Item, read_items
@@ -75,8 +75,7 @@ class Result(Evaluation):
     def judges(self) -> str:
         """Who scored, in words."""
         endpoints = as_object(self.row.get("endpoints", {}), f"{self.folder}: endpoints")
-        found = [f"{role} {as_object(of, role).get('model')}" for role, of in endpoints.items()]
-        return ", ".join(found) or "no judge"
+        return scored_by(endpoints, self.folder)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -45,6 +45,8 @@ NO_KEY = "EMPTY"
 BEGINS = "=== lmms-eval begins: "
 """How the line begins that stands in the log before what a start of the harness says."""
 
+_RESULTS = "_results.json"
+"""How the name ends of the file in which a run of the harness leaves its figures."""
 _JUDGE_FAILED = re.compile(
     r"OpenAI judge failed|Error getting (?:GPT )?judge response|judge evaluation failed", re.IGNORECASE
 )
@@ -172,12 +174,17 @@ class HarnessRun:
 
 def find_run(output: Path, tasks: Sequence[str]) -> HarnessRun | None:
     """The latest run below a folder that has results and samples of all ``tasks``; None if there is none."""
-    for results in sorted(output.rglob("*_results.json"), key=lambda path: path.name, reverse=True):
-        stamp = results.name.removesuffix("_results.json")
+    for results in sorted(output.rglob(f"*{_RESULTS}"), key=lambda path: path.name, reverse=True):
+        stamp = results.name.removesuffix(_RESULTS)
         samples = {task: results.with_name(f"{stamp}_samples_{task}.jsonl") for task in tasks}
         if all(path.is_file() for path in samples.values()):
             return HarnessRun(results=results, samples=samples)
     return None
+
+
+def any_run(output: Path) -> bool:
+    """Whether a run has left results below a folder, of whatever tasks."""
+    return next(output.rglob(f"*{_RESULTS}"), None) is not None
 
 
 def judge_failures(log: Path) -> list[str]:

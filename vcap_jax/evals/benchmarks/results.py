@@ -84,6 +84,16 @@ def unmeasured(row: JsonObject) -> str:
     return ""
 
 
+def scored_by(endpoints: JsonObject, where: object) -> str:
+    """Who scored, in words, by the endpoints of a results.json. Raises JsonError, which begins with ``where``."""
+    found = []
+    for role, of in endpoints.items():
+        asked = as_object(of, f"{where}: {role}")
+        drawn = f" at temperature {asked['temperature']}" if asked.get("temperature") else ""
+        found.append(f"{role} {asked.get('model')}{drawn}")
+    return ", ".join(found) or "no judge"
+
+
 def cost(stages: Mapping[str, StageReport]) -> JsonDict:
     """Requests and tokens of all stages together."""
     names = ("questions", "requests", "prompt_tokens", "cached_tokens", "completion_tokens")
