@@ -178,7 +178,8 @@ def test_text_and_page_have_every_arm_and_figure(tmp_path: Path) -> None:
     run = write_run(tmp_path / "runs" / "a", 0, 0.5)
     (run / "samples.html").write_text("x")
     write_run(tmp_path / "runs" / "b", 1, 0.7)
-    write_run(tmp_path / "runs" / "c", 0, 0.4, grpo={"beta": "<0>"})
+    sharp = write_run(tmp_path / "runs" / "c#50%", 0, 0.4, grpo={"beta": "<0>"})
+    (sharp / "samples.html").write_text("x")
     found = arms(tmp_path)
     text = as_text(found)
     assert "0.6 (0.5 to 0.7)" in text
@@ -186,6 +187,7 @@ def test_text_and_page_have_every_arm_and_figure(tmp_path: Path) -> None:
     write_arms_page(tmp_path / "pages" / "index.html", found)
     page = (tmp_path / "pages" / "index.html").read_text()
     assert 'href="../runs/a/samples.html"' in page
+    assert 'href="../runs/c%2350%25/samples.html"' in page
     assert "grpo.beta=&lt;0&gt;" in page
     assert "+0.35 (+0.25 to +0.45)" in page
     assert "data:image/png;base64," in page

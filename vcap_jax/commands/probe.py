@@ -31,6 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--pictures", type=Path, default=Path("runs/probe"), help="where the pictures are kept"
     )
     args = parser.parse_args(arguments)
+    if args.scenes < 1:
+        parser.error(f"--scenes {args.scenes}: give at least 1")
 
     def work() -> int:
         from vcap_jax.recipes.teaching.probing import side_by_side, table

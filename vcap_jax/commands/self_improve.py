@@ -27,6 +27,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--dir", type=Path, help="folder of all rounds (default: runs/NAME-self-improve)")
     parser.add_argument("--rounds", type=int, default=2, help="how many (default: 2)")
     args = parser.parse_intermixed_args(arguments)
+    if args.rounds < 1:
+        parser.error(f"--rounds {args.rounds}: give at least 1")
 
     def command(config: RunConfig, processes: Processes) -> int:
         from vcap_jax.parallel.processes import device_summary

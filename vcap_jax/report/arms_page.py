@@ -10,6 +10,7 @@ import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from urllib.parse import quote
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -108,7 +109,8 @@ def _links(page: Path, arm: Arm) -> list[tuple[str, str]]:
     found = []
     for run in arm.runs:
         samples = run.folder / "samples.html"
-        where = os.path.relpath(samples, page.resolve().parent) if samples.exists() else ""
+        # As in an address, where "#" and "%" mean something else.
+        where = quote(os.path.relpath(samples, page.resolve().parent)) if samples.exists() else ""
         found.append((run.title, where))
     return found
 

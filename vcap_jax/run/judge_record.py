@@ -62,9 +62,8 @@ def remember_judge(folder: RunFolder, model: str, reward: RewardConfig, *, first
             f"the run in {folder.root} was judged with another text in the file of {', '.join(changed)}: put it back, "
             "or start a new run"
         )
-    if (
-        first and not files.keys() <= before.files.keys()
-    ):  # of a note that was made before the files were looked at
+    unknown = files.keys() - before.files.keys()  # to a note that was made before the files were looked at
+    if first and unknown:
         _write(folder, replace(before, files={**files, **before.files}))
 
 
