@@ -34,9 +34,12 @@ SIDE = "transformers"
 
 
 def worker(arguments: Sequence[str], environment: dict[str, str]) -> int:
-    """One part in a process of its own, so that it has the GPU's whole memory. Returns the exit status."""
+    """One part in a process of its own, so that it has the GPU's whole memory. Returns the exit status.
+
+    environment: where the caller's own says nothing.
+    """
     command = [sys.executable, "-m", "benchmarks.gpu_worker", *arguments]
-    return subprocess.run(command, cwd=ROOT, env=os.environ | environment, check=False).returncode
+    return subprocess.run(command, cwd=ROOT, env=environment | os.environ, check=False).returncode
 
 
 def read(file: Path) -> dict[str, Any]:
@@ -132,6 +135,7 @@ def measure(options: argparse.Namespace) -> int:
         file = options.out / f"{part}.json"
         file.unlink(missing_ok=True)
         common = [part, f"--out={file}", f"--remat={options.remat}", f"--repeats={options.repeats}"]
+        common += [] if options.layers is None else [f"--layers={options.layers}"]
         status = worker([*common, *chosen(options)], environment)
         if file.exists():
             found = read(file)
@@ -172,6 +176,11 @@ def main() -> int:
         "--remat",
         default="layer",
         help="what the update computes again, as model.remat (the paper's runs: layer)",
+    )
+    parser.add_argument(
+        "--layers",
+        type=int,
+        help="so many instead of as many as fit, which is asked of the compiler and takes it twice as long again",
     )
     parser.add_argument("--repeats", type=int, default=3, help="timed runs of each program")
     parser.add_argument(

@@ -79,11 +79,17 @@ def _normal(key: jax.Array, shape: tuple[int, ...], dtype: Any, sharding: Any) -
 
 
 def rows(
-    part: str, shapes: Sequence[Shape], remat: str, repeats: int, note: Callable[[str], None]
+    part: str,
+    shapes: Sequence[Shape],
+    remat: str,
+    repeats: int,
+    note: Callable[[str], None],
+    layers: int | None = None,
 ) -> Iterator[dict[str, Any]]:
     """A row per shape, with "failed" if its measurement ended in an error; the next is measured all the same.
 
-    part: "decode" or "update". note: is told what is going on. Raises NoGpu.
+    part: "decode" or "update". note: is told what is going on. layers: so many instead of as many as fit. Raises
+    NoGpu.
     """
     device = gpu()
     placement = one_device(device)
@@ -106,7 +112,12 @@ def rows(
         }
         begin = time.monotonic()
         try:
-            fitted = fit(lambda model, tune, s=shape: programs(model, s, placement, tune), model_of, budget)
+            fitted = fit(
+                lambda model, tune, s=shape: programs(model, s, placement, tune),
+                model_of,
+                budget,
+                exactly=layers,
+            )
             note(f"{part} {shape.name}: {fitted.layers} layers, compiled in {time.monotonic() - begin:.0f} s")
             row |= {"layers": fitted.layers, "bytes": fitted.bytes}
             row |= measure(fitted, shape, placement, repeats, chip)

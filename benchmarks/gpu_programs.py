@@ -188,11 +188,24 @@ Build = Callable[[Model, bool], tuple[Program, ...]]
 """The programs of a model; the second argument is ``compiled``'s ``tune``."""
 
 
-def fit(build: Build, model_of: Callable[[int], Model], budget: int, most: int = LAYERS) -> Fitted:
+def fit(
+    build: Build,
+    model_of: Callable[[int], Model],
+    budget: int,
+    most: int = LAYERS,
+    exactly: int | None = None,
+) -> Fitted:
     """As many layers, up to ``most``, as ``budget`` bytes hold; every program must fit by itself.
 
-    Raises DoesNotFit.
+    exactly: so many instead, which compiles each program once and not three times. Raises DoesNotFit.
     """
+    if exactly is not None:
+        found = Fitted(model := model_of(exactly), build(model, True))
+        if found.bytes > budget:
+            raise DoesNotFit(
+                f"{exactly} layers need {found.bytes / 2**30:.1f} GiB, the device has {budget / 2**30:.1f} GiB"
+            )
+        return found
     low, high = min(PROBES[0], most), min(PROBES[1], most)
     needs = [max(program.bytes for program in build(model_of(n), False)) for n in (low, high)]
     if needs[0] > budget:

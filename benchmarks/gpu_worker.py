@@ -20,6 +20,7 @@ def main() -> int:
     parser.add_argument("--modality", action="append", required=True)
     parser.add_argument("--groups", action="append", type=int, required=True)
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--layers", type=int)
     parser.add_argument("--for", dest="hardware")
     options = parser.parse_args()
     if options.part == "compile":
@@ -102,6 +103,7 @@ def timed(options: argparse.Namespace) -> dict[str, Any]:
         options.remat,
         options.repeats,
         lambda note: print(note, file=sys.stderr, flush=True),
+        options.layers,
     ):
         found.append(row)
         print(line(row), flush=True)

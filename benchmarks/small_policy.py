@@ -2,15 +2,22 @@
 
     python benchmarks/small_policy.py --out /tmp/policy
     python benchmarks/small_policy.py --out /tmp/policy --family qwen3_5    # for vllm_parity.py
+    python benchmarks/small_policy.py --out /tmp/policy --size 2B           # for gpu_step.py: 4 GB
 
 A 4-layer, 256-wide decoder with grouped queries and a 4-layer, 128-wide vision tower with one DeepStack tap, float32,
 in Hugging Face format with tokenizer and preprocessor, so that transformers, TRL and vLLM load the same files. Equal
 seeds give equal files. The Qwen3.5 has three gated delta rules and one layer of attention, of the same width.
+
+--size: random weights in bfloat16 in the shapes of a published checkpoint instead. Its vocabulary of 151,936 tokens is
+that of the embedded world and made-up words.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import random
+import string
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +34,7 @@ from vcap_jax.models.qwen3_vl.config import Qwen3VLConfig
 from vcap_jax.models.qwen3_vl.model import Qwen3VL
 from vcap_jax.models.qwen3_vl.processing.processor import Processor
 from vcap_jax.models.qwen3_vl.processing.settings import ImageSettings, VideoSettings
+from vcap_jax.models.qwen3_vl.published import CONFIGS
 from vcap_jax.world.backbone import backbone_config
 from vcap_jax.world.tokenizer import train_tokenizer, training_texts
 
@@ -36,11 +44,17 @@ TOKEN_SIDE = 32
 
 
 def write_policy(
-    folder: Path, *, seed: int = 0, visual_tokens: int = 1024, family: str = "qwen3_vl"
+    folder: Path,
+    *,
+    seed: int = 0,
+    visual_tokens: int = 1024,
+    family: str = "qwen3_vl",
+    size: str | None = None,
 ) -> Processor:
     """Writes configuration, weights, tokenizer and preprocessor files.
 
-    visual_tokens: the budget of one image; a picture of ``picture(visual_tokens)`` fills it exactly.
+    visual_tokens: the budget of one image; a picture of ``picture(visual_tokens)`` fills it exactly. size: of a
+    published Qwen3-VL, such as "2B".
     """
     tokenizer = train_tokenizer(training_texts(), max_length=POSITIONS)
     budget = visual_tokens * TOKEN_SIDE**2
@@ -49,15 +63,42 @@ def write_policy(
         image=ImageSettings(min_pixels=TOKEN_SIDE**2, max_pixels=budget),
         video=VideoSettings(min_pixels=2 * TOKEN_SIDE**2, max_pixels=budget, max_frames=32),
     )
-    config = policy_config(tokenizer)
+    config, dtype = policy_config(tokenizer), jnp.float32
+    if size is not None:
+        config, dtype = published_shapes(size, config), jnp.bfloat16
     if family == "qwen3_5":
         recurrent = recurrent_config(config)
         config = recurrent.to_dict()
         model: Qwen3VL | Qwen35 = Qwen35(recurrent, rngs=nnx.Rngs(seed), dtype=jnp.float32)
     else:
-        model = Qwen3VL(Qwen3VLConfig.from_dict(config), rngs=nnx.Rngs(seed), dtype=jnp.float32)
-    write_new(folder, model, config, processor, dtype=jnp.float32)
+        model = Qwen3VL(Qwen3VLConfig.from_dict(config), rngs=nnx.Rngs(seed), dtype=dtype, param_dtype=dtype)
+    write_new(folder, model, config, processor, dtype=dtype)
+    if size is not None:
+        fill_vocabulary(folder / "tokenizer.json", config["text_config"]["vocab_size"])
     return processor
+
+
+def published_shapes(size: str, ours: dict[str, Any]) -> dict[str, Any]:
+    """config.json of a published Qwen3-VL, with the special tokens of ``ours``."""
+    config = json.loads(json.dumps(CONFIGS[size]))
+    config |= {name: value for name, value in ours.items() if name.endswith("_token_id")}
+    for name in ("bos_token_id", "eos_token_id", "pad_token_id"):
+        config["text_config"][name] = ours["text_config"][name]
+    return config
+
+
+def fill_vocabulary(file: Path, size: int) -> None:
+    """Adds made-up words to a tokenizer.json, up to ``size`` tokens; no text is encoded otherwise than before."""
+    tokenizer, rng = json.loads(file.read_text()), random.Random(0)
+    words = tokenizer["model"]["vocab"]
+    special = {token["content"] for token in tokenizer["added_tokens"]}
+    number = len(words.keys() | special)
+    while number < size:
+        # Longer than any merge makes, so that only their numbers lead to them.
+        word = "\u0120" + "".join(rng.choices(string.ascii_lowercase, k=12))
+        if word not in words:
+            words[word], number = number, number + 1
+    file.write_text(json.dumps(tokenizer, ensure_ascii=False) + "\n")
 
 
 def recurrent_config(config: dict[str, Any]) -> Qwen35Config:
@@ -139,8 +180,17 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--visual-tokens", type=int, default=1024, help="budget of one image")
     parser.add_argument("--family", choices=("qwen3_vl", "qwen3_5"), default="qwen3_vl")
+    parser.add_argument("--size", choices=CONFIGS, help="shapes of a published Qwen3-VL")
     args = parser.parse_args()
-    write_policy(args.out, seed=args.seed, visual_tokens=args.visual_tokens, family=args.family)
+    if args.size and args.family != "qwen3_vl":
+        parser.error("--size is of a Qwen3-VL")
+    write_policy(
+        args.out,
+        seed=args.seed,
+        visual_tokens=args.visual_tokens,
+        family=args.family,
+        size=args.size,
+    )
     print(f"{args.out}: written")
 
 

@@ -1,4 +1,4 @@
-"""The TRL side of benchmarks/grpo_step.py: GRPOTrainer on the CPU, one line of JSON per step.
+"""The TRL side of benchmarks/grpo_step.py and gpu_step.py: GRPOTrainer, one line of JSON per step.
 
 Runs in an environment with torch, transformers and trl; imports nothing of this package.
 """
@@ -39,6 +39,8 @@ class StepClock(TrainerCallback):
     def on_step_end(self, *_: Any, **__: Any) -> None:
         seconds = time.perf_counter() - self.began
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        if torch.cuda.is_available():
+            peak = torch.cuda.max_memory_allocated()
         print(json.dumps({"step_seconds": seconds, "peak_bytes": peak}), flush=True)
 
 
@@ -55,10 +57,15 @@ def main() -> None:
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--prompts-per-step", type=int, required=True)
     parser.add_argument("--threads", type=int, required=True)
+    parser.add_argument(
+        "--gpu", action="store_true", help="all in bfloat16, a group in a pass, gradient checkpointing"
+    )
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     torch.manual_seed(0)
-    model = Qwen3VLForConditionalGeneration.from_pretrained(args.model, dtype=torch.float32)
+    model = Qwen3VLForConditionalGeneration.from_pretrained(
+        args.model, dtype=torch.bfloat16 if args.gpu else torch.float32
+    )
     # As in the paper: the vision tower and its mergers are frozen.
     for parameter in model.model.visual.parameters():
         parameter.requires_grad_(False)
@@ -69,7 +76,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         config = GRPOConfig(
             output_dir=folder,
-            per_device_train_batch_size=args.group_size * args.prompts_per_step,
+            # Captions of a step are written together; a GPU's memory holds one group's log-probabilities.
+            per_device_train_batch_size=args.group_size * (1 if args.gpu else args.prompts_per_step),
+            gradient_accumulation_steps=args.prompts_per_step if args.gpu else 1,
             num_generations=args.group_size,
             max_completion_length=args.tokens,
             beta=args.beta,
@@ -79,9 +88,9 @@ def main() -> None:
             # Every caption takes all its tokens, so that both sides do the same work.
             generation_kwargs={"min_new_tokens": args.tokens, "max_new_tokens": args.tokens},
             max_steps=args.steps,
-            bf16=False,
-            gradient_checkpointing=False,
-            use_cpu=True,
+            bf16=False,  # no autocast: the weights are in the type that is computed in
+            gradient_checkpointing=args.gpu,
+            use_cpu=not (args.gpu and torch.cuda.is_available()),
             report_to="none",
             save_strategy="no",
             logging_steps=1,

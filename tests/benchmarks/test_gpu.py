@@ -124,7 +124,7 @@ def test_a_shape_that_fails_is_a_row_and_the_next_is_measured(error, said, monke
     placement = gpu_programs.one_device(jax.devices()[0])
     monkeypatch.setattr(gpu_measure, "gpu", lambda: device)
     monkeypatch.setattr(gpu_measure, "one_device", lambda _: placement)
-    monkeypatch.setattr(gpu_measure, "fit", lambda *_: SimpleNamespace(layers=36, bytes=90))
+    monkeypatch.setattr(gpu_measure, "fit", lambda *_, **__: SimpleNamespace(layers=36, bytes=90))
 
     def measure(fitted: Any, shape: Shape, *_: Any) -> dict[str, Any]:
         if shape.prompt == 2:

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from tests.tiny_policy import CONFIG
+from vcap_jax.plan.targets import GPU_COMPILERS
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = ("prefill", "decode", "log-probabilities", "gradient")
@@ -24,7 +25,7 @@ PROGRAMS = ("prefill", "decode", "log-probabilities", "gradient")
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(
-        importlib.util.find_spec("jax_cuda12_plugin") is None,
+        not any(map(importlib.util.find_spec, GPU_COMPILERS)),
         reason='needs the compiler for GPUs, the extra "plan", in an environment of its own',
     ),
 ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from vcap_jax.system.errors import VCapError
@@ -16,6 +17,10 @@ from vcap_jax.system.hardware import Chip
 
 if TYPE_CHECKING:
     import jax
+
+
+GPU_COMPILERS = ("jax_cuda12_plugin", "jax_cuda13_plugin")
+"""Packages with XLA's compiler for GPUs, of which one is enough: the extras ``plan`` and ``cuda13`` bring one each."""
 
 
 class PlanningError(VCapError, ValueError):
@@ -75,19 +80,19 @@ def devices(chip: Chip, topology: str) -> list[jax.Device]:
     from jax.experimental import topologies
 
     if chip.platform == "tpu":
-        _require("libtpu", "TPUs")
+        _require(("libtpu",), "TPUs")
         return list(topologies.get_topology_desc(topology_name=topology, platform="tpu").devices)
-    _require("jax_cuda12_plugin", "GPUs")
+    _require(GPU_COMPILERS, "GPUs")
     described = topologies.get_topology_desc(
         platform="cuda", topology_name=chip.name.upper(), topology=topology, target_config=description(chip)
     )
     return list(described.devices)
 
 
-def _require(module: str, what: str) -> None:
-    if importlib.util.find_spec(module) is None:
+def _require(modules: Sequence[str], what: str) -> None:
+    if not any(map(importlib.util.find_spec, modules)):
         raise MissingPlugin(
-            f"planning for {what} needs the package {module}, which is not installed; "
+            f"planning for {what} needs the package {' or '.join(modules)}, which is not installed; "
             "give it an environment of its own, since its CUDA 12 does not go with other extras: "
             'python3 -m venv .venv-plan && .venv-plan/bin/pip install -e ".[plan]"'
         )
