@@ -86,7 +86,10 @@ def ours(folder: Path, steps: int, memory: float, more: Sequence[str], limit_s: 
     command += [f"data.image_prompt={PROMPT}", f"rollout.max_completion_length={TOKENS}"]
     command += ["rollout.sampling={temperature: 1.0, top_p: 1.0, top_k: 50, repetition_penalty: 1.0}"]
     command += [f"compilation_cache={folder / 'compiled'}", f"max_steps={WARM + steps + 1}", *SETTINGS, *more]
-    environment = {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]), "XLA_PYTHON_CLIENT_MEM_FRACTION": str(memory)}
+    environment = {
+        "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
+        "XLA_PYTHON_CLIENT_MEM_FRACTION": str(memory),
+    }
     log, begin = folder / "run.log", time.monotonic()
     with log.open("w") as out:
         process = subprocess.Popen(

@@ -4,6 +4,7 @@ import json
 import re
 from collections import Counter
 from pathlib import Path
+from statistics import median
 
 import pytest
 
@@ -141,3 +142,37 @@ def test_the_page_of_speed_has_the_seconds_of_the_plans():
         with_largest = of["step_seconds"] - of["estimates"]["decoding"]["longest"]["seconds"] + largest
         figures = [of["step_seconds"], of["floor_seconds"], of["usual_seconds"], with_largest]
         assert seconds == [f"{figure:.0f}" for figure in figures], name
+
+
+def test_the_pages_have_what_the_gpu_measured():
+    of = json.loads(read("docs/gpu/h200.json"))
+    runs = of["step"]["runs"]
+    assert all(not any(run["compiles"]) for run in runs)
+
+    def seconds(part):
+        return median([second for run in runs for second in run[f"{part}_seconds"]])
+
+    (token,) = of["decode"]
+    page = read("docs/performance.md")
+    body = page.partition("| | took | at the roofline | |")[2].partition("\n\n")[0]
+    rows = [[cell.strip(" *") for cell in line.strip("|").split("|")] for line in body.splitlines()[2:]]
+    expected = []
+    for part in ("step", "rollout", "update"):
+        planned = of["plan"][f"{part}_seconds"]
+        share = f"{planned / seconds(part):.0%}"
+        expected.append([f"{seconds(part):.1f} s", f"{planned:.1f} s", share])
+    took = token["seconds_per_token"]
+    least = took * token["bandwidth_share"]
+    share = f"{token['bandwidth_share']:.0%}"
+    expected.append([f"{1e3 * took:.1f} ms", f"{1e3 * least:.1f} ms", share])
+    assert [row[1:] for row in rows] == expected
+    assert f"All {len(of['correctness'])} checks" in page
+    assert all(check["passed"] for check in of["correctness"])
+    first = [run["first_steps_seconds"][0] for run in runs]
+    compiling = first[0] - seconds("step")
+    words = " ".join(read("docs/one_gpu.md").split())
+    assert f"took {seconds('step'):.1f} s a step" in words
+    assert (
+        f"first step took {first[0]:.0f} s, {compiling:.0f} of them to compile; with the programs of an earlier start "
+        f"{first[1]:.0f} s" in words
+    )

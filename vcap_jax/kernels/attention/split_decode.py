@@ -8,6 +8,7 @@ the caches are: splits are cut by a row's own number of keys.
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple, Protocol
 
 import jax
@@ -118,20 +119,26 @@ def _by_caption(x: Array) -> Array:
 
 
 def _joined(prompt: Part, own: Part, shape: tuple[int, ...]) -> Array:
-    """One softmax of all parts, [B, G, K, R, d] as ``shape`` says, float32."""
+    """One softmax of all parts, [B, G, K, R, d] as ``shape`` says, float32.
+
+    Split by split, without a reduction over them: so XLA computes each number from its parts in one kernel. With
+    reductions it takes four, and a short kernel takes as long to start as to run.
+    """
     batch, group, _, rows, _ = shape
 
-    def of_prompt(x: Array) -> Array:
-        """[B, K, S, G R, n] -> [B, G, K, S, R, n]."""
+    def of_prompt(x: Array) -> list[Array]:
+        """[B, K, S, G R, n] -> S of [B, G, K, R, n]."""
         apart = x.reshape(*x.shape[:3], group, rows, x.shape[-1])
-        return jnp.transpose(apart, (0, 3, 1, 2, 4, 5))
+        return [jnp.moveaxis(apart[:, :, split], 2, 1) for split in range(x.shape[2])]
 
-    def of_captions(x: Array) -> Array:
-        """[B G, K, S, R, n] -> [B, G, K, S, R, n]."""
-        return x.reshape(batch, group, *x.shape[1:])
+    def of_captions(x: Array) -> list[Array]:
+        """[B G, K, S, R, n] -> S of [B, G, K, R, n]."""
+        apart = x.reshape(batch, group, *x.shape[1:])
+        return [apart[:, :, :, split] for split in range(x.shape[2])]
 
-    weights = of_prompt(prompt.lse[..., None]), of_captions(own.lse[..., None])
-    largest = jnp.maximum(*(lse.max(3, keepdims=True) for lse in weights))
-    ours, theirs = (jnp.exp(lse - largest) for lse in weights)
-    out = (of_prompt(prompt.out) * ours).sum(3) + (of_captions(own.out) * theirs).sum(3)
-    return out / (ours.sum(3) + theirs.sum(3))
+    sums = of_prompt(prompt.lse[..., None]) + of_captions(own.lse[..., None])
+    largest = functools.reduce(jnp.maximum, sums)
+    weights = [jnp.exp(lse - largest) for lse in sums]
+    parts = of_prompt(prompt.out) + of_captions(own.out)
+    out = functools.reduce(jnp.add, (part * weight for part, weight in zip(parts, weights, strict=True)))
+    return out / functools.reduce(jnp.add, weights)
