@@ -135,6 +135,7 @@ def measure(options: argparse.Namespace) -> int:
         file = options.out / f"{part}.json"
         file.unlink(missing_ok=True)
         common = [part, f"--out={file}", f"--remat={options.remat}", f"--repeats={options.repeats}"]
+        common += ["--trace"] if options.trace else []
         common += [] if options.layers is None else [f"--layers={options.layers}"]
         status = worker([*common, *chosen(options)], environment)
         if file.exists():
@@ -181,6 +182,11 @@ def main() -> int:
         "--layers",
         type=int,
         help="so many instead of as many as fit, which is asked of the compiler and takes it twice as long again",
+    )
+    parser.add_argument(
+        "--trace",
+        action="store_true",
+        help="run each program once more under the profiler: where its time goes",
     )
     parser.add_argument("--repeats", type=int, default=3, help="timed runs of each program")
     parser.add_argument(

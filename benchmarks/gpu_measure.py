@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from benchmarks import gpu_trace
 from benchmarks.gpu_programs import (
     CHUNK,
     DTYPE,
@@ -85,11 +86,12 @@ def rows(
     repeats: int,
     note: Callable[[str], None],
     layers: int | None = None,
+    trace: bool = False,
 ) -> Iterator[dict[str, Any]]:
     """A row per shape, with "failed" if its measurement ended in an error; the next is measured all the same.
 
-    part: "decode" or "update". note: is told what is going on. layers: so many instead of as many as fit. Raises
-    NoGpu.
+    part: "decode" or "update". note: is told what is going on. layers: so many instead of as many as fit. trace: runs
+    each program once more, under the profiler. Raises NoGpu.
     """
     device = gpu()
     placement = one_device(device)
@@ -120,7 +122,7 @@ def rows(
             )
             note(f"{part} {shape.name}: {fitted.layers} layers, compiled in {time.monotonic() - begin:.0f} s")
             row |= {"layers": fitted.layers, "bytes": fitted.bytes}
-            row |= measure(fitted, shape, placement, repeats, chip)
+            row |= measure(fitted, shape, placement, repeats, chip, trace)
         except Exception as error:
             note(f"{part} {shape.name}: {traceback.format_exc()}")
             row["failed"] = failure(error)
@@ -129,7 +131,12 @@ def rows(
 
 
 def measure_decode(
-    fitted: Fitted, shape: Shape, placement: Placement, repeats: int, chip: Chip | None
+    fitted: Fitted,
+    shape: Shape,
+    placement: Placement,
+    repeats: int,
+    chip: Chip | None,
+    trace: bool = False,
 ) -> dict[str, Any]:
     """Prefill, then ``repeats`` device calls of ``CHUNK`` tokens up to the end of the captions, where a token costs
     most, with the host's look at finished groups in between, as in a run."""
@@ -150,7 +157,7 @@ def measure_decode(
         jax.block_until_ready(state)
         times.append(time.perf_counter() - begin)
     prefill_seconds = min(times) / per_fill
-    first = shape.caption - CHUNK * (repeats + 1)
+    first = shape.caption - CHUNK * (repeats + 1 + trace)
     if first < 0:
         raise ValueError(
             f"captions of {shape.caption} tokens are too short for {repeats} repeats of {CHUNK} tokens"
@@ -171,10 +178,11 @@ def measure_decode(
         state = decode.executable(params, state, slots, candidates)
         done, steps = jax.device_get((state.done, state.steps))
         times.append(time.perf_counter() - begin)
-    if done.any() or (steps != shape.caption).any():
+    last = shape.caption - CHUNK * trace
+    if done.any() or (steps != last).any():
         raise RuntimeError(f"decoding stopped at tokens {steps}: the time per token would be wrong")
     seconds = sum(times[1:]) / (CHUNK * repeats)
-    needed = must_read(model, shape, shape.caption - CHUNK * repeats // 2)
+    needed = must_read(model, shape, last - CHUNK * repeats // 2)
     figures: dict[str, Any] = {
         "prefill_seconds_per_group": prefill_seconds,
         "seconds_per_token": seconds,
@@ -186,6 +194,8 @@ def measure_decode(
     }
     if chip is not None:
         figures["bandwidth_share"] = figures["read_bytes_per_second"] / chip.bandwidth
+    if trace:
+        figures["trace"] = gpu_trace.traced(lambda: decode.executable(params, state, slots, candidates))
     return figures
 
 
@@ -195,7 +205,12 @@ def params_mesh(params: Any) -> Any:
 
 
 def measure_update(
-    fitted: Fitted, shape: Shape, placement: Placement, repeats: int, chip: Chip | None
+    fitted: Fitted,
+    shape: Shape,
+    placement: Placement,
+    repeats: int,
+    chip: Chip | None,
+    trace: bool = False,
 ) -> dict[str, Any]:
     """The gradient of one group, added to a sum on the device."""
     del placement
@@ -220,13 +235,17 @@ def measure_update(
     }
     batch = dataclasses.replace(captions, **{k: _put(v, getattr(captions, k)) for k, v in given.items()})
     sums = jax.tree.map(_put, step_totals(jnp.asarray(given["lengths"]), jnp.ones(lead, bool)), totals)
+
+    def run() -> Any:
+        nonlocal gradients  # given away and written over
+        out = program.executable(params, frozen, gradients, prompt, seen, batch, sums, None, None, None)
+        gradients = out[0]
+        return out
+
     times = []
     for _ in range(repeats + 1):
         begin = time.perf_counter()
-        gradients, metrics = program.executable(
-            params, frozen, gradients, prompt, seen, batch, sums, None, None, None
-        )
-        jax.block_until_ready((gradients, metrics))
+        metrics = jax.block_until_ready(run())[1]
         times.append(time.perf_counter() - begin)
     if not np.isfinite(float(metrics["loss"])) or not np.isfinite(float(metrics["entropy"])):
         raise RuntimeError(f"the update of {shape.name} gave {metrics}")
@@ -240,6 +259,8 @@ def measure_update(
     }
     if chip is not None:
         figures["utilisation"] = flops / seconds / chip.peak(DTYPE.dtype.name)
+    if trace:
+        figures["trace"] = gpu_trace.traced(run)
     return figures
 
 

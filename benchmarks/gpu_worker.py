@@ -21,6 +21,7 @@ def main() -> int:
     parser.add_argument("--groups", action="append", type=int, required=True)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--layers", type=int)
+    parser.add_argument("--trace", action="store_true")
     parser.add_argument("--for", dest="hardware")
     options = parser.parse_args()
     if options.part == "compile":
@@ -91,6 +92,7 @@ def timed(options: argparse.Namespace) -> dict[str, Any]:
     from benchmarks.gpu import line
     from benchmarks.gpu_measure import gpu, rows
     from benchmarks.gpu_programs import DECODING, UPDATES
+    from benchmarks.gpu_trace import table
 
     shapes = DECODING if options.part == "decode" else UPDATES
     shapes = chosen(shapes, options)
@@ -104,9 +106,12 @@ def timed(options: argparse.Namespace) -> dict[str, Any]:
         options.repeats,
         lambda note: print(note, file=sys.stderr, flush=True),
         options.layers,
+        options.trace,
     ):
         found.append(row)
         print(line(row), flush=True)
+        if "trace" in row:
+            print(table(row["trace"]), flush=True)
         write(options.out, result)
     return result
 
