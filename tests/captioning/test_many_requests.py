@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import queue
 import signal
 import threading
 import weakref
@@ -12,6 +13,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from pathlib import Path
 from queue import SimpleQueue
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -35,6 +37,7 @@ from vcap_jax.data.videos import EvenFrames
 from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.rollout.captioner import Captioned
 from vcap_jax.rollout.config import RolloutConfig
+from vcap_jax.system import in_work
 from vcap_jax.system.shutdown import Stopped, stop_on_signal
 from vcap_jax.world.dataset import write_dataset
 
@@ -173,11 +176,11 @@ def test_no_more_wait_for_their_turn_than_there_is_room_for(
             return future
 
     class Ended(SimpleQueue):
-        def get(self) -> Any:
+        def get(self, *args: Any, **options: Any) -> Any:
             if self.empty():  # there is nothing to do but to wait for the first
                 begun_before_it.append(len(begun))
                 begun[0].set_result(first[0])
-            return super().get()
+            return super().get(*args, **options)
 
     async def ask(self: object, sample: Sample, *rest: object, several: bool) -> Captioned:
         done = Captioned(sample, ("It.",), (), (False,))
@@ -187,7 +190,7 @@ def test_no_more_wait_for_their_turn_than_there_is_room_for(
         return done
 
     monkeypatch.setattr(by_endpoint, "_HELD", 3)
-    monkeypatch.setattr(by_endpoint, "SimpleQueue", Ended)
+    monkeypatch.setattr(in_work, "queue", SimpleNamespace(SimpleQueue=Ended, Empty=queue.Empty))
     monkeypatch.setattr(EndpointCaptioner, "_ask", ask)
     served_model = captioner("http://127.0.0.1:9", concurrency=2)
     served_model._loop = Loop()  # type: ignore[assignment]

@@ -16,11 +16,11 @@ from vcap_jax.data import storage
 from vcap_jax.data.errors import MediaError, StorageError
 from vcap_jax.data.judge_media import EncodedMedia
 from vcap_jax.data.manifest import Sample
-from vcap_jax.evals import scoring
 from vcap_jax.evals.protocol import Captions, OwnData
 from vcap_jax.evals.scoring import scored
 from vcap_jax.reward.group import CandidateScore, GroupForReward, GroupScores
 from vcap_jax.reward.session import RewardSession
+from vcap_jax.system import in_work
 from vcap_jax.system.shutdown import Stopped
 
 
@@ -29,7 +29,8 @@ class Session:
 
     unreachable = None
 
-    def __init__(self, *, answers: bool = True) -> None:
+    def __init__(self, *, answers: bool = True, places: int = 0) -> None:
+        self.places = places
         self.groups: list[GroupForReward] = []
         self._answers = answers
 
@@ -88,7 +89,7 @@ def test_several_samples_are_read_at_once_and_asked_about_in_order() -> None:
 def test_few_samples_are_read_ahead_and_a_stop_is_heard_while_one_is_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(scoring, "_LOOK_EVERY_S", 0.001)
+    monkeypatch.setattr(in_work, "LOOK_EVERY_S", 0.001)
     read: list[str] = []
 
     def fast(sample: Sample) -> EncodedMedia:
@@ -122,6 +123,24 @@ def test_few_samples_are_read_ahead_and_a_stop_is_heard_while_one_is_read(
     with pytest.raises(Stopped):
         list(scored(own, captions(2)))
     ended.set()
+
+
+def test_as_many_samples_are_at_the_judge_as_fill_its_places() -> None:
+    """One caption of each with 128 places, eight of each with 1,024."""
+    for texts, places in ((1, 128), (8, 1024)):
+        session = Session(answers=False, places=places)
+
+        own = OwnData(
+            samples=samples(200),
+            references=None,
+            session=cast(RewardSession, session),
+            media=lambda sample: media(),
+            stop=lambda session=session: len(session.groups) > 128,
+        )
+        given = [Captions(id=f"s{i}", texts=("A disc.",) * texts) for i in range(200)]
+        with pytest.raises(Stopped):
+            list(scored(own, given))
+        assert len(session.groups) == 129
 
 
 def test_a_stop_is_heard_where_the_judge_answers_at_once() -> None:

@@ -77,6 +77,8 @@ def pictures(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monke
 class Session:
     """Rewards a caption by its number; counts what it was asked; ends the run at group ``dies``."""
 
+    places = 0
+
     def __init__(self, dies: str = "") -> None:
         self.asked: list[str] = []
         self.references: dict[str, str] = {}

@@ -35,6 +35,7 @@ from vcap_jax.rollout.sampling import SamplingConfig
 from vcap_jax.rollout.vllm_engine import VllmEngine
 from vcap_jax.rollout.vllm_request import group_seed
 from vcap_jax.rollout.vllm_weights import WeightFiles
+from vcap_jax.system import in_work
 from vcap_jax.world.backbone import BACKBONE_FOLDER
 
 MEDIA = EncodedMedia(modality="image", duration=0.0, pictures=())
@@ -433,7 +434,7 @@ def test_a_run_that_was_asked_to_end_does_not_wait_for_a_lost_server(
     policy, batches, tmp_path, monkeypatch, lost_in
 ):
     """It waited ten minutes, and whoever had asked killed it, with all the steps since the last checkpoint."""
-    monkeypatch.setattr(vllm_server, "_LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr(in_work, "LOOK_EVERY_S", 0.01)
     monkeypatch.setattr(vllm_server, "requested", lambda: True)
     changed, drawing = jax.tree.map(lambda x: x + 1, policy.trainable), []
 

@@ -15,7 +15,6 @@ from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import dataclass
 from hashlib import blake2b
-from queue import SimpleQueue
 from typing import Protocol, Self
 
 from vcap_jax.captioning.settings import UNSEEN
@@ -31,6 +30,7 @@ from vcap_jax.reward.prompts import build_messages
 from vcap_jax.rollout.captioner import Captioned
 from vcap_jax.rollout.sampler import RolloutConfig
 from vcap_jax.rollout.sampling import SamplingConfig
+from vcap_jax.system import in_work
 from vcap_jax.system.event_loop import LoopThread
 from vcap_jax.system.json_records import record_values
 from vcap_jax.system.json_values import JsonDict, JsonObject
@@ -160,44 +160,24 @@ class EndpointCaptioner:
     def _outcomes(
         self, parts: Iterable[Sequence[Sample]], load: Load, *, seed: int, in_order: bool
     ) -> Iterator[Captioned | BadSample]:
-        in_work: dict[Future[Captioned | BadSample], int] = {}
-        """Numbers of the samples, by when they were asked about."""
-        ended: SimpleQueue[Future[Captioned | BadSample]] = SimpleQueue()
-        held: dict[int, Captioned | BadSample] = {}
-        """What waits for its turn, where there is an order."""
-        most_held = _HELD * self._in_flight
-        begun = told = 0
-
-        def finished() -> Iterator[Captioned | BadSample]:
-            nonlocal told
-            future = ended.get()
-            number = in_work.pop(future)
-            if not in_order:
-                yield future.result()
-                return
-            held[number] = future.result()
-            while told in held:
-                yield held.pop(told)
-                told += 1
-
-        try:
+        def begun() -> Iterator[Future[Captioned | BadSample]]:
             for read in self._read_samples(parts, load):
                 if isinstance(read, BadSample):
-                    yield read
+                    yield in_work.ready(read)
                     continue
                 asked, several = read
                 work = self._ask(asked.sample, asked.request, asked.media, seed, several=several)
-                future = self._loop.submit(work)
-                in_work[future] = begun
-                begun += 1
-                future.add_done_callback(ended.put)
-                while not ended.empty() or len(in_work) >= self._in_flight or len(held) >= most_held:
-                    yield from finished()
-            while in_work:
-                yield from finished()
-        finally:
-            for future in in_work:
-                future.cancel()
+                yield self._loop.submit(work)
+
+        if in_order:
+            with closing(
+                in_work.in_order(begun(), self._in_flight, held=_HELD * self._in_flight)
+            ) as outcomes:
+                yield from outcomes
+        else:
+            with closing(in_work.as_they_end(begun(), self._in_flight)) as ended:
+                for _, outcome in ended:
+                    yield outcome
 
     def _read_samples(
         self, parts: Iterable[Sequence[Sample]], load: Load

@@ -20,6 +20,7 @@ from av.sidedata.sidedata import SideData
 from av.stream import Disposition
 
 from vcap_jax.data.errors import MediaError
+from vcap_jax.data.pyav import opened
 from vcap_jax.data.storage import look, raise_if_away, raise_if_unread
 from vcap_jax.models.family import FrameSampling
 
@@ -85,7 +86,7 @@ def index_video(path: str | Path) -> VideoIndex:
     source = Path(path)
     look(source)
     try:
-        with _opened(source) as container:
+        with opened(source) as container:
             return _index(source, container)
     except _DAMAGED as error:
         if isinstance(error, MediaError):
@@ -160,12 +161,6 @@ def _unreadable(source: Path, error: Exception) -> MediaError:
     else:
         raise_if_away(source, error)
     return MediaError(f"{source}: not a readable video ({error}): replace the file or drop the row")
-
-
-def _opened(source: Path) -> av.container.InputContainer:
-    # FFmpeg takes what stands before a colon of a relative name for a protocol ("12:30.mp4").
-    # A title need not be UTF-8 (AVI has no rule for it), and nobody reads it.
-    return av.open(str(source.absolute()), metadata_errors="replace")
 
 
 def _moving(source: Path, container: av.container.InputContainer) -> av.video.VideoStream:
@@ -262,7 +257,7 @@ def _declared_seconds(stream: av.video.VideoStream) -> float:
 
 def _first_frame(source: Path) -> av.VideoFrame | None:
     """Shows the size of the pictures, and how they are to be turned. (Raw streams cannot be rewound.)"""
-    with _opened(source) as container:
+    with opened(source) as container:
         return next(container.decode(_moving(source, container)), None)
 
 
@@ -287,7 +282,7 @@ def _key_indices(ticks: tuple[int, ...] | None, shown: dict[int, bool]) -> tuple
 def _by_time(index: VideoIndex, indices: Sequence[int]) -> Iterator[np.ndarray]:
     """Yields wanted frames as long as they are found at their times; stops at the first that is not."""
     assert index.ticks is not None
-    with _opened(index.path) as container:
+    with opened(index.path) as container:
         stream = _moving(index.path, container)
         stream.thread_type = "AUTO"
         decoder = container.decode(stream)
@@ -308,7 +303,7 @@ def _by_time(index: VideoIndex, indices: Sequence[int]) -> Iterator[np.ndarray]:
 def _by_count(index: VideoIndex, indices: Sequence[int], found: int) -> Iterator[np.ndarray]:
     """Yields the wanted frames from number ``found`` on, counting frames from the start of the file."""
     wanted = set(indices[found:])
-    with _opened(index.path) as container:
+    with opened(index.path) as container:
         stream = _moving(index.path, container)
         stream.thread_type = "AUTO"
         for number, frame in enumerate(container.decode(stream)):

@@ -14,10 +14,9 @@ in a ``Failure``: a value, counted by stage, never a score.
 from __future__ import annotations
 
 import asyncio
-import queue
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from concurrent.futures import Future, wait
-from contextlib import ExitStack, suppress
+from concurrent.futures import Future
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Literal, Self, TypeVar
@@ -37,6 +36,7 @@ from vcap_jax.reward.question import Drawing, Verdict
 from vcap_jax.reward.store import JudgementStore
 from vcap_jax.system.clock import Clock
 from vcap_jax.system.event_loop import LoopThread
+from vcap_jax.system.in_work import as_they_end, until_ended
 from vcap_jax.system.json_values import JsonDict, JsonObject
 from vcap_jax.system.shutdown import raise_if_requested
 
@@ -46,9 +46,6 @@ R = TypeVar("R")
 
 LONG = 4096
 """Tokens of an answer that lists what a caption says."""
-
-_LOOK_EVERY_S = 1.0
-"""Between two looks at whether a signal has come, while servers are waited for."""
 
 RoleName = Literal["judge", "reasoner"]
 """Who is asked: the one that judges, with or without the picture, or the one that answers questions from text."""
@@ -182,34 +179,18 @@ class Asker:
         ``work`` raises, JudgeOutage and its kinds, and Stopped if a signal has come.
         """
         progress = PoolProgress(self._say, seconds=10)
-        numbers: dict[Future[R], int] = {}
-        """Of the items that are in work."""
-        ended: queue.SimpleQueue[Future[R]] = queue.SimpleQueue()
         found: dict[int, R] = {}
 
-        def finished() -> None:
-            future: Future[R] | None = None
-            while future is None:
-                # An outage may be waited for much longer than whoever stops the run will wait.
-                raise_if_requested(f"stopped after {len(found)} of {total} {what}")
-                with suppress(queue.Empty):
-                    future = ended.get(timeout=_LOOK_EVERY_S)
-            found[numbers.pop(future)] = future.result()
-            progress(what, len(found), total, len(found))
+        def look() -> None:
+            # An outage may be waited for much longer than whoever stops the run will wait.
+            raise_if_requested(f"stopped after {len(found)} of {total} {what}")
 
-        try:
-            for number, item in enumerate(items):
-                raise_if_requested(f"stopped after {len(found)} of {total} {what}")
-                future = self._loop.submit(work(item))
-                numbers[future] = number
-                future.add_done_callback(ended.put)
-                if len(numbers) >= self.in_flight + 1:
-                    finished()
-            while numbers:
-                finished()
-        finally:
-            for future in numbers:
-                future.cancel()
+        begun = (self._loop.submit(work(item)) for item in items)
+        with closing(as_they_end(begun, self.in_flight + 1, look=look)) as ended:
+            for number, result in ended:
+                found[number] = result
+                progress(what, len(found), total, len(found))
+                look()
         return [found[number] for number in range(len(found))]
 
     async def ask(
@@ -283,9 +264,7 @@ class Asker:
 
 def _heard(future: Future[T], stopped: str) -> T:
     """The result of a future. Raises Stopped, with these words, if a signal comes before."""
-    while not wait([future], timeout=_LOOK_EVERY_S).done:
-        raise_if_requested(stopped)
-    return future.result()
+    return until_ended(future, lambda: raise_if_requested(stopped)).result()
 
 
 def _form(stage: Stage, shape: Shape[T]) -> Form[Answered[T]]:

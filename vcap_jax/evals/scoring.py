@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
-from typing import TypeVar
 
 from vcap_jax.data.errors import StorageError
 from vcap_jax.data.judge_media import EncodedMedia
@@ -16,16 +15,12 @@ from vcap_jax.data.storage import tried_again, watched
 from vcap_jax.evals.protocol import Captions, OwnData
 from vcap_jax.reward.group import GroupForReward, GroupScores, compared_with
 from vcap_jax.reward.segments import Segment
-from vcap_jax.reward.session import RewardSession
 from vcap_jax.system.errors import VCapError
+from vcap_jax.system.in_work import in_order, ready, together, until_ended
 from vcap_jax.system.shutdown import Stopped
 
-T = TypeVar("T")
-
 _UNDER_WAY = 32
-"""Samples whose captions are scored at once, and whose pictures are held so long."""
-_LOOK_EVERY_S = 1.0
-"""Between two looks at whether the run was asked to end, while scores are waited for."""
+"""Samples whose captions are scored at once at least, and whose pictures are held so long."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,24 +50,31 @@ def scored(
 ) -> Iterator[Scored]:
     """The captions of ``own.samples``, one entry for each, with their scores, in order.
 
-    Few samples are under way at a time, for each holds its pictures; those of the next ones are read meanwhile, two for
-    each of ``own.threads``. A judge that takes turns has its own meanwhile.
+    As many samples are under way as fill the judge's places with their captions, and no more, for each holds its
+    pictures; those of the next ones are read meanwhile, two for each of ``own.threads``. A slow answer keeps no other
+    sample waiting. A judge that takes turns has its own meanwhile.
     kept: whether the store of ``own.session`` keeps what every caption earned, so that weights can be changed later
     (``reward.restudy``); answers it keeps in any case. places: numbers of the samples' groups, by which that store
     knows them; by default they are counted.
     Raises JudgeUnavailable where the judge is gone for too long, StorageError where the storage of a sample is, and
     Stopped if a signal has come.
     """
-    under_way: deque[Callable[[], Scored]] = deque()
     pairs = zip(own.samples, captions, strict=True)
+    each = max(1, min((len(one.texts) for one in captions if one.texts), default=1))
+    at_once = max(_UNDER_WAY, own.session.places // each + 1)
+
+    def look() -> None:
+        if own.stop():
+            # Its answers are in the store, so what has been asked is not asked again.
+            gone = own.session.unreachable or (own.other and own.other.unreachable)
+            raise Stopped("stopped in an evaluation" + (f" while {gone}" if gone else ""))
+
     with own.session.turn(), closing(_with_media(own, pairs)) as read:
-        for number, (sample, one, media) in enumerate(read):
-            place = number if places is None else places[number]
-            under_way.append(_asked(own, sample, one, media, place, kept))
-            if len(under_way) == _UNDER_WAY:
-                yield under_way.popleft()()
-        while under_way:
-            yield under_way.popleft()()
+        begun = (
+            _asked(own, sample, one, media, number if places is None else places[number], kept, look)
+            for number, (sample, one, media) in enumerate(read)
+        )
+        yield from in_order(begun, at_once, look=look)
 
 
 def _with_media(
@@ -102,15 +104,17 @@ def _asked(
     reading: Future[EncodedMedia] | None,
     place: int,
     kept: bool,
-) -> Callable[[], Scored]:
-    """Asks about a sample; what it gives waits for the answers."""
+    look: Callable[[], None],
+) -> Future[Scored]:
+    """Asks about a sample."""
     if reading is None:
-        return lambda: Scored(captions=captions, unasked=str(captions.failure))
+        return ready(Scored(captions=captions, unasked=str(captions.failure)))
     reference: str | None = None
     references: tuple[str, ...] = ()
     segments: tuple[Segment, ...] = ()
     try:
-        media = _result(own, reading, own.session)
+        look()
+        media = until_ended(reading, look).result()
         if own.references is not None:
             reference, segments = compared_with(own.references, sample.id, seed=own.seed, step=STEP)
             references = own.references[sample.id].references
@@ -118,7 +122,7 @@ def _asked(
         raise  # of the sample nothing is known
     except (VCapError, KeyError) as error:
         why = str(error.args[0] if isinstance(error, KeyError) else error)
-        return lambda: Scored(captions=captions, unasked=why)
+        return ready(Scored(captions=captions, unasked=why))
     group = GroupForReward(
         sample_id=sample.id,
         step=STEP,
@@ -131,19 +135,6 @@ def _asked(
     )
     judges = [session for session in (own.session, own.other) if session is not None]
     asked = [judge.submit(group, trained_on=kept and judge is own.session) for judge in judges]
-
-    def finished() -> Scored:
-        scores = [_result(own, future, judge) for future, judge in zip(asked, judges, strict=True)]
-        return Scored(captions=captions, scores=scores[0], other=scores[1] if own.other else None)
-
-    return finished
-
-
-def _result(own: OwnData, future: Future[T], session: RewardSession) -> T:
-    # Also before the first wait: a judge that answers at once would be asked about all samples.
-    while not own.stop():
-        if wait([future], timeout=_LOOK_EVERY_S).done:
-            return future.result()
-    # Its answers are in the store, so what has been asked is not asked again.
-    gone = session.unreachable
-    raise Stopped("stopped in an evaluation" + ("" if gone is None else f" while {gone}"))
+    return together(
+        asked, lambda of: Scored(captions=captions, scores=of[0], other=of[1] if own.other else None)
+    )

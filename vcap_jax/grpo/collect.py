@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from dataclasses import astuple, dataclass, replace
 
 import numpy as np
@@ -29,10 +29,8 @@ from vcap_jax.reward.segments import Segment
 from vcap_jax.reward.session import GroupInWork, RewardSession
 from vcap_jax.rollout.engine import KnownCaptions, RolloutBatch, RolloutEngine
 from vcap_jax.rollout.slots import SampledCaption, SampledGroup
+from vcap_jax.system.in_work import until_ended
 from vcap_jax.system.shutdown import requested
-
-_LOOK_EVERY_S = 1.0
-"""Between two looks at whether the run was asked to end, while scores are waited for."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +111,7 @@ class Collector:
         begin = time.monotonic()
         with self.session.turn():
             for group in draw.judged:
-                self._wait(group.scores)
+                until_ended(group.scores, self._end_if_asked)
         return replace(draw, judge_seconds=time.monotonic() - begin)
 
     def scored(self, draw: StepDraw) -> StepRollout:
@@ -130,7 +128,7 @@ class Collector:
                 lengths=group.lengths,
                 truncated=group.truncated,
                 captions=judged.whole().captions,
-                scores=self._wait(judged.scores).result(),
+                scores=until_ended(judged.scores, self._end_if_asked).result(),
                 sampler_logprobs=group.logprobs,
             )
             for example, group, judged in zip(draw.examples, draw.groups, draw.judged, strict=True)
@@ -143,13 +141,11 @@ class Collector:
             measured=draw.measured,
         )
 
-    def _wait(self, future: Future[GroupScores]) -> Future[GroupScores]:
-        """The same, once the reward has given it, or failed to. A run that was asked to end does not wait for a judge
-        that is gone: raises JudgeUnavailable then, as after a long outage."""
-        while not wait([future], timeout=_LOOK_EVERY_S).done:
-            if requested() and (gone := self.session.unreachable) is not None:
-                raise JudgeUnavailable(f"the run was asked to end while {gone}")
-        return future
+    def _end_if_asked(self) -> None:
+        """A run that was asked to end does not wait for a judge that is gone: raises JudgeUnavailable, as after a long
+        outage."""
+        if requested() and (gone := self.session.unreachable) is not None:
+            raise JudgeUnavailable(f"the run was asked to end while {gone}")
 
     def _by_size(self, batch: GroupBatch[Example]) -> GroupBatch[Example]:
         """The groups, those with the largest prompts first.

@@ -9,9 +9,9 @@ that have no score are counted.
 from __future__ import annotations
 
 import json
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,10 +29,12 @@ from vcap_jax.reward.segments import Segment
 from vcap_jax.reward.session import RewardSession
 from vcap_jax.run.context import RunContext
 from vcap_jax.system.files import naming, replace_file
+from vcap_jax.system.in_work import in_order
 from vcap_jax.system.json_values import as_list, as_number, as_text, as_whole
 from vcap_jax.system.shutdown import finishing, raise_if_requested, requested
 
 _IN_FLIGHT = 64
+"""Samples whose candidates are at the judge at once at least."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +118,11 @@ def score_candidates(
             raise_if_gone(samples[begin].files, samples[begin - 1].files[0])
         with part.open("a", encoding="utf-8") as file, finishing("the groups that are at the judge"):
             scored = begin - mine.start
-            for sample, scores in _asked(samples[begin : mine.stop], ctx, settings, ask):
+            rest = samples[begin : mine.stop]
+            # Enough to fill the judge's places, however few candidates a sample has.
+            each = min((len(candidates[sample.id].references) for sample in rest), default=1)
+            at_once = max(_IN_FLIGHT, session.places // each + 1)
+            for sample, scores in _asked(rest, ctx, settings, ask, at_once):
                 index = index_of[sample.id]
                 row = {"place": index, "id": sample.id, "rewards": scores.rewards}
                 with naming(part):
@@ -145,26 +151,23 @@ def _asked(
     ctx: RunContext,
     settings: PipelineSettings,
     ask: Callable[[Example], Future[GroupScores]],
+    at_once: int,
 ) -> Iterator[tuple[Sample, GroupScores]]:
-    """In the order of the samples, many groups at the judge at once."""
+    """In the order of the samples, many groups at the judge at once; one that is slow keeps no other waiting."""
     if not samples:
         return
-    groups = GroupIterator(samples, ctx.load, settings, on_skip=ctx.report_bad_sample)
-    waiting: deque[tuple[Sample, Future[GroupScores]]] = deque()
-    try:
+    asked: list[Sample] = []
+
+    def begun(groups: GroupIterator[Example]) -> Iterator[Future[GroupScores]]:
         for batch in groups:
             if requested():
-                break
-            example = batch.examples[0]
-            waiting.append((example.sample, ask(example)))
-            if len(waiting) >= _IN_FLIGHT:
-                sample, future = waiting.popleft()
-                yield sample, future.result()
-        while waiting:
-            sample, future = waiting.popleft()
-            yield sample, future.result()
-    finally:
-        groups.close()
+                return
+            asked.append(batch.examples[0].sample)
+            yield ask(batch.examples[0])
+
+    with closing(GroupIterator(samples, ctx.load, settings, on_skip=ctx.report_bad_sample)) as groups:
+        for number, scores in enumerate(in_order(begun(groups), at_once)):
+            yield asked[number], scores
 
 
 def choose_best(scores: Path, candidates: ReferencePool) -> tuple[ReferencePool, Selection]:

@@ -117,6 +117,11 @@ class RewardSession:
             return self._loop.run(self._client.wait_until_ready(timeout_s))
 
     @property
+    def places(self) -> int:
+        """Requests that may be at the judge at once, 0 without one."""
+        return 0 if self._client is None else self._judge.concurrency * len(self._judge.urls)
+
+    @property
     def takes_turns(self) -> bool:
         """Whether the judge answers in its turn only: what it is asked before waits for that."""
         return self._client is not None and self._judge.sleep_mode

@@ -10,7 +10,6 @@ import json
 import math
 import queue
 from collections.abc import Callable, Coroutine, Iterator
-from concurrent.futures import wait
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,6 +22,7 @@ from vcap_jax.rollout.vllm_weights import VERSIONS
 from vcap_jax.system.clock import Clock
 from vcap_jax.system.connection_errors import broken_connection
 from vcap_jax.system.event_loop import LoopThread
+from vcap_jax.system.in_work import arrived, until_ended
 from vcap_jax.system.json_values import JsonDict, JsonObject, JsonValue, parse_json
 from vcap_jax.system.shutdown import requested
 from vcap_jax.system.sleep_mode import ServerGone, SleepMode, SleepModeError
@@ -37,8 +37,6 @@ _ANSWER, _LOAD, _OUTAGE = (
     f"rollout.vllm.{name}" for name in ("timeout_s", "load_timeout_s", "outage_timeout_s")
 )
 _FIRST_PROBE_S, _LONGEST_PROBE_S = 0.5, 5.0
-_LOOK_EVERY_S = 1.0
-"""Between two looks at whether the run was asked to end."""
 _QUIET_S = 60.0
 """A server that answers no group for so long is worth a word; a single group often takes as long."""
 
@@ -350,20 +348,14 @@ class ServerWaits:
         """The result of ``work``. Raises RolloutError where the run was asked to end and a server is gone."""
         future = self._loop.submit(work)
         try:
-            while not wait([future], timeout=_LOOK_EVERY_S).done:
-                self._end_if_asked()
+            return until_ended(future, self._end_if_asked).result()
         except BaseException:
             future.cancel()
             raise
-        return future.result()
 
-    def next(self, arrived: queue.SimpleQueue[T]) -> T:
+    def next(self, at: queue.SimpleQueue[T]) -> T:
         """What arrives next. Raises as ``run``."""
-        while True:
-            try:
-                return arrived.get(timeout=_LOOK_EVERY_S)
-            except queue.Empty:
-                self._end_if_asked()
+        return arrived(at, self._end_if_asked)
 
     def _end_if_asked(self) -> None:
         if self._gone and requested():

@@ -9,6 +9,7 @@ from pathlib import Path
 import av
 from aiohttp import web
 
+from vcap_jax.data.pyav import opened
 from vcap_jax.human_eval.answers import ItemState
 from vcap_jax.human_eval.application.access import OWNER, PERSON, Role, only
 from vcap_jax.human_eval.application.parts import (
@@ -188,7 +189,7 @@ async def media(request: web.Request) -> web.StreamResponse:
 def _video_facts(path: Path) -> JsonDict:
     """Frames a second and seconds of a video, for stepping; without what the file does not say."""
     try:
-        with av.open(str(path), metadata_errors="replace") as container:
+        with opened(path) as container:
             stream = container.streams.video[0]
             rate, length = stream.average_rate, container.duration
     except (av.FFmpegError, IndexError):
