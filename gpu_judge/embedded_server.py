@@ -39,7 +39,6 @@ def run(
     name = (model_name or MODEL_NAME) + perception.label
     app = build_app(EmbeddedJudge(perception=perception), name, key)
     try:
-        remove_port_file(port_file)
         with contextlib.suppress(KeyboardInterrupt):
             asyncio.run(_serve(app, host, port, port_file, parent))
     except VCapError as error:
@@ -63,6 +62,8 @@ async def _serve(
         except (OSError, UnicodeError) as error:
             raise listen_error(host, port, error) from error
         address = url_of(host, runner.addresses[0][1])
+        # Not before: where the port is taken, the file may be that of the judge which has it.
+        remove_port_file(port_file)
         print(f"judge ready at {address}", flush=True)
         write_port_file(port_file, [address])
         await stop.wait()

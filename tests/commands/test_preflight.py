@@ -48,6 +48,11 @@ def test_what_waits_on_the_host_is_what_a_plan_counts(model: Path) -> None:
 def test_a_checkpoint_is_written_from_a_copy_on_the_host(model: Path) -> None:
     config = paper("image", f"model.path={model}")
     assert preflight.saved_bytes(config) == 6 * GIB
+    narrow = paper("image", f"model.path={model}", "optimizer.moment_dtype=bfloat16")
+    assert preflight.saved_bytes(narrow) == 5 * GIB
+    assert (
+        preflight.saved_bytes(paper("image", f"model.path={model}", "model.param_dtype=bfloat16")) == 3 * GIB
+    )
     adapters = load_config(
         RunConfig, [ROOT / "configs" / "paper" / "image.yaml", ROOT / "configs" / "lora.yaml"], []
     )

@@ -268,6 +268,8 @@ def test_unusable_files(tmp_path: Path) -> None:
     assert "expected a mapping" in problems(files=(path,))[0]
     path.write_text("steps: 1\nsteps: 2\n")
     assert "given twice" in problems(files=(path,))[0]
+    path.write_text("name: &a\n  steps: [*a]\n")
+    assert "*a stands in what it is an alias of" in problems(files=(path,))[0]
     path.write_text("")
     assert load_config(Root, [path]) == Root()
 

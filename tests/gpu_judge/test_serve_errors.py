@@ -45,9 +45,12 @@ def told(capsys: pytest.CaptureFixture[str]) -> str:
     return line
 
 
-def test_a_port_in_use(taken: int, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*EMBEDDED, "--port", str(taken)]) == 1
+def test_a_port_in_use(taken: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    of_the_other = tmp_path / "port"
+    of_the_other.write_text(f"http://127.0.0.1:{taken}\n")
+    assert main([*EMBEDDED, "--port", str(taken), "--port-file", str(of_the_other)]) == 1
     assert f"port {taken} is in use: end what listens there (ss -ltnp)" in told(capsys)
+    assert of_the_other.exists()
 
 
 @pytest.mark.parametrize("port", ["-1", "65536", "99999999999999999999"])

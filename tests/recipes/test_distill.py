@@ -11,6 +11,7 @@ from typing import Any
 import jax.numpy as jnp
 import pytest
 
+from vcap_jax.commands.distill import main as command
 from vcap_jax.configuration import ConfigError, load_config
 from vcap_jax.data.references import PoolEntry, Provenance, ReferencePool
 from vcap_jax.parallel.fingerprint import fingerprint
@@ -76,6 +77,9 @@ def test_two_teachers_of_one_name_are_refused(tmp_path: Path) -> None:
     folder = RunFolder.open(tmp_path / "all", config)
     with pytest.raises(ValueError, match="two teachers of one name: e1, e1"):
         distill(config, folder, [Teacher(name="e1", source="a"), Teacher(name="e1", source="b")])
+    twice = ["--teacher", "e1=a", "--teacher", "e1=b", "--dir", str(tmp_path / "new")]
+    assert command(["--config", "configs/embedded/image.yaml", *twice]) == 1
+    assert not (tmp_path / "new").exists()
 
 
 def test_candidates_that_would_all_be_the_same_are_refused(tmp_path: Path) -> None:

@@ -52,20 +52,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     def command(config: RunConfig, processes: Processes) -> int:
         from vcap_jax.parallel.processes import device_summary
-        from vcap_jax.recipes.distill import Teacher, distill
-        from vcap_jax.run.checks import check_sft_run
+        from vcap_jax.recipes.distill import Teacher, check_distillation, distill
         from vcap_jax.run.folders import open_run
         from vcap_jax.run.inputs import check_checkpoint
 
         root = args.dir or Path("runs") / f"{config.name}-distill"
-        check_sft_run(config, processes)  # before there is a folder
+        teachers = [Teacher(name=name, source=source) for name, source in args.teacher or [("self", None)]]
+        # Before there is a folder.
+        check_distillation(config, [teacher.name for teacher in teachers], args.candidates, processes)
         for name, source in args.teacher or []:
             if source is not None:
                 check_checkpoint(source, key=f"--teacher {name}")
         config, folder = open_run(config, root, processes, work="distillation")
         say = speaker(processes)
         say(f"distillation in {root} on {device_summary(processes)}")
-        teachers = [Teacher(name=name, source=source) for name, source in args.teacher or [("self", None)]]
         distill(config, folder, teachers, candidates=args.candidates, say=say, processes=processes)
         return 0
 

@@ -266,10 +266,14 @@ def first_checkpoint(config: RunConfig) -> Path:
 
 
 def saved_bytes(config: RunConfig) -> int:
-    """Parameters and two moments in float32, of weights that lie on disk in two bytes; adapters are small."""
+    """Parameters and Adam's two moments, of weights that lie on disk in two bytes; adapters are small."""
     if config.model.lora is not None:
         return 0
-    return 6 * bytes_on_disk(first_checkpoint(config)) // (config.distributed.processes or 1)
+    of_type = {"float32": 4, "bfloat16": 2}
+    parameter = of_type[config.model.param_dtype]
+    moment = of_type[config.optimizer.moment_dtype or config.model.param_dtype]
+    weights = bytes_on_disk(first_checkpoint(config)) // 2
+    return weights * (2 * parameter + moment) // (config.distributed.processes or 1)
 
 
 def slept_bytes(config: RunConfig, judge_model: Path | None = None) -> int:

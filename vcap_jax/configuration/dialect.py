@@ -23,7 +23,29 @@ EXTENDS = "extends"
 
 
 class Loader(yaml.SafeLoader):
-    """The YAML 1.2 core schema; a repeated key is an error."""
+    """The YAML 1.2 core schema; a repeated key is an error, and so is an alias of what it stands in."""
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(stream)
+        self._open: set[str] = set()
+        """Anchors of the nodes that are being read."""
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        event = self.peek_event()
+        anchor = event.anchor
+        if isinstance(event, yaml.AliasEvent):
+            if anchor in self._open:
+                where = event.start_mark
+                place = "" if where is None else f", line {where.line + 1}"
+                raise yaml.composer.ComposerError(
+                    problem=f"*{anchor} stands in what it is an alias of{place}"
+                )
+            return super().compose_node(parent, index)
+        opened = {anchor} - {None}
+        self._open |= opened
+        node = super().compose_node(parent, index)
+        self._open -= opened
+        return node
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, object]:
         seen: set[str] = set()

@@ -69,6 +69,20 @@ class _Undertaking:
         return prepare(self.config, self.folder, self.say, captioner=captioner, processes=self.processes)
 
 
+def check_distillation(
+    config: RunConfig, names: Sequence[str], candidates: int, processes: Processes
+) -> None:
+    """Raises ConfigError for what ``distill`` would refuse; for before there is a folder. names: of the teachers."""
+    if len(set(names)) < len(names):
+        raise ConfigError(f"two teachers of one name: {', '.join(names)}; give each its own")
+    if candidates > 1 and config.rollout.sampling.temperature == 0:
+        raise ConfigError(
+            f"{candidates} candidates of each sample at temperature 0 would all be the same: set "
+            "rollout.sampling.temperature above 0"
+        )
+    check_sft_run(config, processes)
+
+
 def distill(
     config: RunConfig,
     folder: RunFolder,
@@ -87,14 +101,7 @@ def distill(
     cannot train a student with. Raises what writing, scoring and training raise.
     """
     names = [teacher.name for teacher in teachers]
-    if len(set(names)) < len(names):
-        raise ConfigError(f"two teachers of one name: {', '.join(names)}; give each its own")
-    if candidates > 1 and config.rollout.sampling.temperature == 0:
-        raise ConfigError(
-            f"{candidates} candidates of each sample at temperature 0 would all be the same: set "
-            "rollout.sampling.temperature above 0"
-        )
-    check_sft_run(config, processes)
+    check_distillation(config, names, candidates, processes)
 
     def anything_to_judge() -> bool:
         stages = [folder.root / name for name in names]
