@@ -168,6 +168,7 @@ def test_the_pages_have_what_the_gpu_measured():
     assert [row[1:] for row in rows] == expected
     assert f"All {len(of['correctness'])} checks" in page
     assert all(check["passed"] for check in of["correctness"])
+    assert f"took {token['compile_seconds']} s together" in " ".join(read("docs/rollout.md").split())
     first = [run["first_steps_seconds"][0] for run in runs]
     compiling = first[0] - seconds("step")
     words = " ".join(read("docs/one_gpu.md").split())
