@@ -19,7 +19,8 @@ from vcap_jax.kernels.attention.native import Native
 from vcap_jax.kernels.native import skinny_matmul as few_rows
 from vcap_jax.models import lora
 from vcap_jax.models.family import CaptionState
-from vcap_jax.models.qwen3_vl.decoding import DecodeModel, apart, empty_caches, lay_out
+from vcap_jax.models.qwen3_vl.caches import empty_caches
+from vcap_jax.models.qwen3_vl.decoding import DecodeModel, apart, lay_out
 from vcap_jax.models.qwen3_vl.model import Qwen3VL
 from vcap_jax.parallel.sharding import MeshConfig, make_mesh
 

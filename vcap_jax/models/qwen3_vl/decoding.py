@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
-from typing import Generic, TypeAlias
+from typing import TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +20,6 @@ import numpy as np
 from flax import nnx
 from jax.tree_util import KeyPath
 from jax.typing import DTypeLike
-from typing_extensions import TypeVar
 
 from vcap_jax.kernels import attention
 from vcap_jax.kernels.attention.shared_prefix import continued
@@ -29,7 +28,7 @@ from vcap_jax.models import family
 from vcap_jax.models.family import Params
 from vcap_jax.models.layers import Linear, take_rows
 from vcap_jax.models.qwen3_vl import rope
-from vcap_jax.models.qwen3_vl.config import TextConfig
+from vcap_jax.models.qwen3_vl.caches import CaptionCache, PromptCache, empty_caches
 from vcap_jax.models.qwen3_vl.inputs import PromptBatch, VisualFeatures
 from vcap_jax.models.qwen3_vl.model import Qwen3VL
 from vcap_jax.models.qwen3_vl.text import DecoderLayer, gather_features
@@ -38,43 +37,12 @@ from vcap_jax.parallel.group_sharding import cut_by_tensor
 
 Array = jax.Array
 
-Leaf = TypeVar("Leaf", default=Array)
 GraphDef: TypeAlias = nnx.GraphDef[Qwen3VL]
 
 _KeysAndValues = tuple[tuple[Array, ...], tuple[Array, ...]]
 
 _LAYERS = ("text", "layers")
 _VISUAL = "visual"
-
-
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
-class PromptCache(Generic[Leaf]):
-    """What decoding needs of the prompts; never written to while it decodes.
-
-    keys: an array [B, K, d, P] per layer; values: [B, K, P, d]. lengths: [B] int32 real tokens. next_position: [B]
-    int32 M-RoPE position of the first caption token.
-    """
-
-    keys: tuple[Leaf, ...]
-    values: tuple[Leaf, ...]
-    lengths: Leaf
-    next_position: Leaf
-
-
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
-class CaptionCache(Generic[Leaf]):
-    """Keys [B G K, d, T] and values [B G K, T, d] of the captions, an array per layer; donate it. Rows lie as in
-    ``kernels.attention.decode``.
-
-    Groups, captions and heads are one axis, which a product takes as it is. Were they apart, XLA would join them by a
-    reshape between the write of a token and its readers, fuse the write into each reader, and give each a copy of the
-    cache to write into.
-    """
-
-    keys: tuple[Leaf, ...]
-    values: tuple[Leaf, ...]
 
 
 CaptionState: TypeAlias = family.CaptionState[CaptionCache, tuple[()]]
@@ -382,28 +350,3 @@ def _keys_and_values(layer: DecoderLayer, x: Array, cos: Array, sin: Array) -> t
 
     layer.attention(layer.input_norm(x), cos, sin, attend)
     return found[0]
-
-
-def empty_caches(
-    config: TextConfig,
-    dtype: DTypeLike,
-    *,
-    groups: int,
-    prompt_tokens: int,
-    captions: int,
-    caption_tokens: int,
-) -> tuple[PromptCache, CaptionCache]:
-    """Caches of zeros. dtype: of the computation."""
-    heads, dim = config.num_key_value_heads, config.head_dim
-
-    def arrays(*shape: int, rows: int = 1) -> tuple[Array, ...]:
-        return tuple(jnp.zeros((groups * rows, *shape), dtype) for _ in range(config.num_hidden_layers))
-
-    numbers = jnp.zeros((groups,), jnp.int32)
-    prompt = PromptCache(
-        arrays(heads, dim, prompt_tokens), arrays(heads, prompt_tokens, dim), numbers, numbers
-    )
-    own = CaptionCache(
-        arrays(dim, caption_tokens, rows=captions * heads), arrays(caption_tokens, dim, rows=captions * heads)
-    )
-    return prompt, own
