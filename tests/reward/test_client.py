@@ -110,13 +110,16 @@ def test_our_own_mistakes_are_not_retried_and_carry_the_servers_words(
 
 
 @pytest.mark.parametrize("status", [401, 403])
+@pytest.mark.parametrize("lists_to_all", [True, False])
 def test_a_key_that_is_refused_in_the_middle_of_a_run_ends_it_by_name(
-    judge: Any, settings: Any, replies: Any, status: int
+    judge: Any, settings: Any, replies: Any, status: int, lists_to_all: bool
 ) -> None:
     """Its captions would all be masked, and no step would learn from any."""
 
     def answer(body: dict[str, Any], n: int) -> Any:
-        judge.models_status = status
+        judge.greeting = replies.Reply(status=status, raw='{"error": {"message": "expired"}}')
+        if not lists_to_all:
+            judge.models_status = status
         return replies.Reply(status=status, raw='{"error": {"message": "expired"}}')
 
     judge.answer = answer

@@ -235,7 +235,7 @@ class JudgeClient:
             if tried.outcome in ("connection", "doubt"):
                 failed_at.add(endpoint)  # with all its tries there, what another could answer would be lost
             if doubtful and (tried.gone or len(spent) >= config.max_tries):
-                await self._pool.examine(endpoint)  # a judgement must not be lost to a dead judge
+                await self._pool.examine(endpoint, refused=tried.gone)  # no judgement is lost to a dead judge
             again = tried.again or (tried.gone and lease.lost)
             spent = self._without_lost(spent, forgiven)
             too_long = tried.retry_after is not None and tried.retry_after > config.max_retry_after_s

@@ -93,8 +93,8 @@ class Endpoint:
     kept: uuids of media that the server has been given. warm: prefixes that it has computed. leads: prefixes
     that it is computing for the first time. seen: media tokens of the prompts that were checked, by media.
     told_lost: when the user was told that it does not answer; None while there is nothing to take back.
-    echoes: it has given back the identity of a request. introduction: held while it is asked what it is.
-    With ``judge.sleep_mode`` it sleeps outside of turns.
+    echoes: it has given back the identity of a request. greeted: it takes a greeting, as far as is known.
+    introduction: held while it is asked what it is. With ``judge.sleep_mode`` it sleeps outside of turns.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class Endpoint:
         self.leads: dict[str, asyncio.Event] = {}
         self.probing: asyncio.Task[None] | None = None
         self.told_lost: float | None = None
-        self.echoes = False
+        self.echoes, self.greeted = False, True
         self.introduction = asyncio.Lock()
         self._session, self._clock, self._role = session, clock, role
         self._deadline_s, self._temperature = config.deadline_s, config.temperature

@@ -229,8 +229,13 @@ class EndpointPool:
         self.after_change(endpoint)
         return doubtful
 
-    async def examine(self, endpoint: Endpoint) -> None:
-        """Ask the endpoint how it is, and leave it out if it is not well."""
+    async def examine(self, endpoint: Endpoint, *, refused: bool = False) -> None:
+        """Ask the endpoint how it is, and leave it out if it is not well.
+
+        refused: it refuses the key of a question, or knows no such model. Then it is greeted too, now and until it
+        takes that: a host that lists its models to everybody is well without it.
+        """
+        endpoint.greeted = endpoint.greeted and not refused
         seen = await self._seen_wrong(endpoint)
         if seen is not None and endpoint.breaker.closed:
             endpoint.breaker.open(seen)
@@ -349,6 +354,9 @@ class EndpointPool:
             seen = await endpoint.probe()
             if seen is None and endpoint.card is not None:
                 self.agree(endpoint, endpoint.card)
+            if seen is None and not endpoint.greeted:
+                seen = await endpoint.greet(await self.model())
+                endpoint.greeted = seen is None
             return seen
         except JudgeUnavailable as error:
             return str(error)
