@@ -202,6 +202,8 @@ def main() -> int:
     options.out.mkdir(parents=True, exist_ok=True)
     if options.compile_for is None:
         return measure(options)
+    if options.layers is not None or options.trace:
+        parser.error("--layers and --trace are for a GPU that is here, not for --compile-for")
     parts = [part for part in options.parts if part != "correctness"]
     arguments = [
         f"--out={options.out / 'compiled.json'}",

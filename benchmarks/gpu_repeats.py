@@ -16,9 +16,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -26,19 +27,32 @@ sys.path.insert(0, str(ROOT))
 from vcap_jax.report.metrics import deterministic, read_metrics  # noqa: E402
 
 
-def start(run: Path, settings: Sequence[str], log: Path, *, resume: bool = False) -> subprocess.Popen[bytes]:
-    """launch/train.py in a process group of its own."""
+@contextmanager
+def killed_in_the_end(
+    command: Sequence[str], environment: Mapping[str, str], out: IO[str]
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A process in a group of its own, all of which ends with the block. environment: on top of this process's own."""
+    process = subprocess.Popen(
+        command, cwd=ROOT, env=os.environ | environment, stdout=out, stderr=out, start_new_session=True
+    )
+    try:
+        yield process
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+@contextmanager
+def training(
+    run: Path, settings: Sequence[str], log: Path, *, resume: bool = False
+) -> Iterator[subprocess.Popen[bytes]]:
+    """launch/train.py."""
     command = [sys.executable, str(ROOT / "launch" / "train.py"), f"--run-dir={run}", *settings]
     command += ["--resume"] if resume else []
-    with log.open("a") as out:
-        return subprocess.Popen(
-            command,
-            cwd=ROOT,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])},
-            stdout=out,
-            stderr=out,
-            start_new_session=True,
-        )
+    paths = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    with log.open("a") as out, killed_in_the_end(command, {"PYTHONPATH": paths}, out) as process:
+        yield process
 
 
 def rows_of(run: Path) -> list[Mapping[str, Any]]:
@@ -47,23 +61,22 @@ def rows_of(run: Path) -> list[Mapping[str, Any]]:
     return [deterministic(row) for row in read_metrics(file)] if file.exists() else []
 
 
-def finish(process: subprocess.Popen[bytes], log: Path) -> None:
-    """Waits. Raises SystemExit with the log's end if the run failed."""
-    if process.wait():
-        raise SystemExit(f"a run ended with status {process.returncode}:\n{log.read_text()[-4000:]}")
+def finish(run: Path, settings: Sequence[str], log: Path, *, resume: bool = False) -> None:
+    """A run to its end. Raises SystemExit with the log's end if it failed."""
+    with training(run, settings, log, resume=resume) as process:
+        if process.wait():
+            raise SystemExit(f"a run ended with status {process.returncode}:\n{log.read_text()[-4000:]}")
 
 
 def killed(run: Path, settings: Sequence[str], log: Path, at: int) -> int:
     """Kills a run once it has ``at`` rows, or a few more, and resumes it. Returns the rows it had."""
-    process = start(run, settings, log)
-    while process.poll() is None and len(rows_of(run)) < at:
-        time.sleep(0.05)
-    if process.poll() is not None:
-        raise SystemExit(f"the run ended before it could be killed:\n{log.read_text()[-4000:]}")
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    with training(run, settings, log) as process:
+        while process.poll() is None and len(rows_of(run)) < at:
+            time.sleep(0.05)
+        if process.poll() is not None:
+            raise SystemExit(f"the run ended before it could be killed:\n{log.read_text()[-4000:]}")
     had = len(rows_of(run))
-    finish(start(run, settings, log, resume=True), log)
+    finish(run, settings, log, resume=True)
     return had
 
 
@@ -76,6 +89,8 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=16)
     parser.add_argument("settings", nargs="*", help="section.key=value for launch/train.py")
     options = parser.parse_intermixed_args()
+    if options.out.exists():
+        parser.error(f"--out {options.out} is there already: name a new folder")
     options.out.mkdir(parents=True)
     half = max(options.steps // 2, 2)
     settings = [f"max_steps={options.steps}", f"logging.save_every={max(half // 2, 1)}", *options.settings]
@@ -85,7 +100,7 @@ def main() -> int:
         if name == "killed":
             found["killed at"] = killed(run, settings, log, half)
         else:
-            finish(start(run, settings, log), log)
+            finish(run, settings, log)
         seconds = time.monotonic() - begin
         expected, got = rows_of(options.out / "whole"), rows_of(run)
         same = sum(a == b for a, b in zip(expected, got, strict=False))

@@ -18,7 +18,6 @@ import argparse
 import json
 import os
 import shutil
-import signal
 import statistics
 import subprocess
 import sys
@@ -30,6 +29,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from benchmarks.gpu_repeats import killed_in_the_end  # noqa: E402
 from benchmarks.small_policy import picture  # noqa: E402
 from vcap_jax.report.metrics import read_metrics  # noqa: E402
 
@@ -59,6 +59,8 @@ class Failed(RuntimeError):
 def prepare(folder: Path, size: str | None) -> None:
     """The checkpoint for TRL, the same one without an end of captions for us, and pictures with a manifest."""
     model, endless, pictures = folder / "model", folder / "endless", folder / "pictures"
+    for unfinished in (model, endless, pictures):
+        shutil.rmtree(unfinished, ignore_errors=True)
     command = [sys.executable, str(ROOT / "benchmarks" / "small_policy.py"), f"--out={model}"]
     command += [f"--visual-tokens={VISUAL_TOKENS}", *([f"--size={size}"] if size else [])]
     # On the CPU: the GPU's memory is for what is measured.
@@ -91,10 +93,7 @@ def ours(folder: Path, steps: int, memory: float, more: Sequence[str], limit_s: 
         "XLA_PYTHON_CLIENT_MEM_FRACTION": str(memory),
     }
     log, begin = folder / "run.log", time.monotonic()
-    with log.open("w") as out:
-        process = subprocess.Popen(
-            command, cwd=ROOT, env=os.environ | environment, stdout=out, stderr=out, start_new_session=True
-        )
+    with log.open("w") as out, killed_in_the_end(command, environment, out) as process:
         rows: list[dict[str, Any]] = []
         # Ended after the last timed step: a checkpoint of the whole state, 25 GB, is nothing that is measured here.
         while len(rows) < WARM + steps:
@@ -103,9 +102,6 @@ def ours(folder: Path, steps: int, memory: float, more: Sequence[str], limit_s: 
             time.sleep(0.5)
             if (run / "metrics.jsonl").exists():
                 rows = [dict(row) for row in read_metrics(run / "metrics.jsonl")]
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
     if len(rows) < WARM + steps:
         raise Failed(f"launch/train.py: {len(rows)} steps, then nothing more:\n{log.read_text()[-6000:]}")
     timed = rows[WARM : WARM + steps]
@@ -169,7 +165,7 @@ def main() -> int:
     parser.add_argument("settings", nargs="*", help="section.key=value for launch/train.py")
     options = parser.parse_intermixed_args()
     if not (options.out / "manifest.jsonl").exists():
-        options.out.mkdir(parents=True)
+        options.out.mkdir(parents=True, exist_ok=True)
         begin = time.monotonic()
         prepare(options.out, None if options.small else options.size)
         print(f"checkpoint and pictures took {time.monotonic() - begin:.0f} s", flush=True)

@@ -39,6 +39,8 @@ def run(
     name = (model_name or MODEL_NAME) + perception.label
     app = build_app(EmbeddedJudge(perception=perception), name, key)
     try:
+        # One that names this address may be of the judge that has the port.
+        remove_port_file(port_file, unless=url_of(host, port))
         with contextlib.suppress(KeyboardInterrupt):
             asyncio.run(_serve(app, host, port, port_file, parent))
     except VCapError as error:
@@ -62,8 +64,6 @@ async def _serve(
         except (OSError, UnicodeError) as error:
             raise listen_error(host, port, error) from error
         address = url_of(host, runner.addresses[0][1])
-        # Not before: where the port is taken, the file may be that of the judge which has it.
-        remove_port_file(port_file)
         print(f"judge ready at {address}", flush=True)
         write_port_file(port_file, [address])
         await stop.wait()

@@ -43,14 +43,16 @@ def check_port_file(path: Path | None) -> None:
         raise PortFileError(f"--port-file {path}: {path.parent} {what}: make it, or name a file elsewhere")
 
 
-def remove_port_file(path: Path | None) -> None:
+def remove_port_file(path: Path | None, *, unless: str | None = None) -> None:
     """Takes away what an earlier start wrote: whoever waits for the file would ask a judge that does not judge yet.
 
-    Raises PortFileError.
+    unless: an address that the file may name and stay. Raises PortFileError.
     """
     if path is None:
         return
     try:
+        if path.is_file() and path.read_text(encoding="utf-8", errors="replace").strip() == unless:
+            return
         path.unlink(missing_ok=True)
     except OSError as error:
         raise PortFileError(

@@ -51,6 +51,9 @@ def test_a_port_in_use(taken: int, tmp_path: Path, capsys: pytest.CaptureFixture
     assert main([*EMBEDDED, "--port", str(taken), "--port-file", str(of_the_other)]) == 1
     assert f"port {taken} is in use: end what listens there (ss -ltnp)" in told(capsys)
     assert of_the_other.exists()
+    of_the_other.write_text("http://127.0.0.1:1\n")  # of one that is no more
+    assert main([*EMBEDDED, "--port", str(taken), "--port-file", str(of_the_other)]) == 1
+    assert not of_the_other.exists()
 
 
 @pytest.mark.parametrize("port", ["-1", "65536", "99999999999999999999"])

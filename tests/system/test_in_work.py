@@ -109,13 +109,52 @@ def _after(looks: int) -> Callable[[], None]:
     return look
 
 
-def test_an_error_of_a_piece_ends_everything() -> None:
+def test_an_error_of_a_piece_ends_everything_at_once_where_there_is_no_order() -> None:
+    failed, other = broken(), Future[int]()
+    with pytest.raises(ValueError, match="broken"):
+        list(as_they_end(iter([other, failed]), 2))
+    assert other.cancelled()
+
+
+def broken() -> Future[int]:
     failed: Future[int] = Future()
     failed.set_exception(ValueError("broken"))
-    other: Future[int] = Future()
+    return failed
+
+
+def test_an_error_waits_for_its_turn_and_nothing_is_begun_meanwhile() -> None:
+    slow, begun = Future[int](), list[Future[int]]()
+
+    def pieces() -> Iterator[Future[int]]:
+        for piece in (slow, ready(1), broken(), ready(3), ready(4), ready(5)):
+            begun.append(piece)
+            yield piece
+
+    def look() -> None:
+        if len(begun) == 3 and begun[2].done() and not slow.done():
+            looks.append(1)
+            if len(looks) == 5:
+                slow.set_result(0)
+
+    looks: list[int] = []
+    found = in_order(pieces(), 2, look=look)
+    assert [next(found), next(found)] == [0, 1]
     with pytest.raises(ValueError, match="broken"):
-        list(in_order(iter([other, failed]), 2))
-    assert other.cancelled()
+        next(found)
+    assert len(begun) == 3
+
+
+def test_a_look_is_taken_before_every_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where answers come so often that no wait lasts long."""
+    monkeypatch.setattr(in_work, "LOOK_EVERY_S", 1000)
+    work = Work()
+
+    def look() -> None:
+        left = [piece for piece in work.begun if not piece.done()]
+        if len(work.begun) == 6 and left:
+            left[0].set_result(0)
+
+    assert [number for number, _ in as_they_end(work.pieces(6), 6, look=look)] == list(range(6))
 
 
 def test_nothing_is_nothing() -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import dataclass
@@ -160,7 +160,7 @@ class EndpointCaptioner:
     def _outcomes(
         self, parts: Iterable[Sequence[Sample]], load: Load, *, seed: int, in_order: bool
     ) -> Iterator[Captioned | BadSample]:
-        def begun() -> Iterator[Future[Captioned | BadSample]]:
+        def begun() -> Generator[Future[Captioned | BadSample], None, None]:
             for read in self._read_samples(parts, load):
                 if isinstance(read, BadSample):
                     yield in_work.ready(read)
@@ -169,13 +169,11 @@ class EndpointCaptioner:
                 work = self._ask(asked.sample, asked.request, asked.media, seed, several=several)
                 yield self._loop.submit(work)
 
-        if in_order:
-            with closing(
-                in_work.in_order(begun(), self._in_flight, held=_HELD * self._in_flight)
-            ) as outcomes:
-                yield from outcomes
-        else:
-            with closing(in_work.as_they_end(begun(), self._in_flight)) as ended:
+        with closing(begun()) as pieces:
+            if in_order:
+                yield from in_work.in_order(pieces, self._in_flight, held=_HELD * self._in_flight)
+                return
+            with closing(in_work.as_they_end(pieces, self._in_flight)) as ended:
                 for _, outcome in ended:
                     yield outcome
 

@@ -190,7 +190,6 @@ class Asker:
             for number, result in ended:
                 found[number] = result
                 progress(what, len(found), total, len(found))
-                look()
         return [found[number] for number in range(len(found))]
 
     async def ask(

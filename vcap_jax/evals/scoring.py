@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
+from statistics import mean
 
 from vcap_jax.data.errors import StorageError
 from vcap_jax.data.judge_media import EncodedMedia
@@ -60,7 +61,8 @@ def scored(
     Stopped if a signal has come.
     """
     pairs = zip(own.samples, captions, strict=True)
-    each = max(1, min((len(one.texts) for one in captions if one.texts), default=1))
+    # As many captions as a sample has, not as one has of which most failed.
+    each = max(1, round(mean(len(one.texts) for one in captions))) if captions else 1
     at_once = max(_UNDER_WAY, own.session.places // each + 1)
 
     def look() -> None:

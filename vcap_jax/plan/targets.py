@@ -93,6 +93,6 @@ def _require(modules: Sequence[str], what: str) -> None:
     if not any(map(importlib.util.find_spec, modules)):
         raise MissingPlugin(
             f"planning for {what} needs the package {' or '.join(modules)}, which is not installed; "
-            "give it an environment of its own, since its CUDA 12 does not go with other extras: "
+            "give it an environment of its own, since it does not go with other extras: "
             'python3 -m venv .venv-plan && .venv-plan/bin/pip install -e ".[plan]"'
         )

@@ -35,6 +35,8 @@ from vcap_jax.system.shutdown import finishing, raise_if_requested, requested
 
 _IN_FLIGHT = 64
 """Samples whose candidates are at the judge at once at least."""
+_HELD = 4
+"""Times as many may be scored and wait for one before them: what waits is lost if the process is killed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,9 +121,9 @@ def score_candidates(
         with part.open("a", encoding="utf-8") as file, finishing("the groups that are at the judge"):
             scored = begin - mine.start
             rest = samples[begin : mine.stop]
-            # Enough to fill the judge's places, however few candidates a sample has.
-            each = min((len(candidates[sample.id].references) for sample in rest), default=1)
-            at_once = max(_IN_FLIGHT, session.places // each + 1)
+            # Enough to fill the judge's places, however few candidates samples have.
+            each = sum(len(candidates[sample.id].references) for sample in rest) // max(1, len(rest))
+            at_once = max(_IN_FLIGHT, session.places // max(1, each) + 1)
             for sample, scores in _asked(rest, ctx, settings, ask, at_once):
                 index = index_of[sample.id]
                 row = {"place": index, "id": sample.id, "rewards": scores.rewards}
@@ -166,7 +168,7 @@ def _asked(
             yield ask(batch.examples[0])
 
     with closing(GroupIterator(samples, ctx.load, settings, on_skip=ctx.report_bad_sample)) as groups:
-        for number, scores in enumerate(in_order(begun(groups), at_once)):
+        for number, scores in enumerate(in_order(begun(groups), at_once, held=_HELD * at_once)):
             yield asked[number], scores
 
 

@@ -21,40 +21,17 @@ LOOK_EVERY_S = 1.0
 
 
 def as_they_end(
-    begun: Iterable[Future[R]],
-    at_once: int,
-    *,
-    room: Callable[[], bool] = lambda: True,
-    look: Callable[[], None] = lambda: None,
+    begun: Iterable[Future[R]], at_once: int, *, look: Callable[[], None] = lambda: None
 ) -> Generator[tuple[int, R], None, None]:
     """Number and result of each piece when it ends. A slow one keeps no other from being begun.
 
-    begun: the pieces. at_once: of them in work. room: whether one more may be begun now; asked where one could be.
-    look: raises to end everything; called before a piece is begun, and every ``LOOK_EVERY_S`` while all are waited for.
-    Raises what a piece raised. What is in work when this ends is cancelled.
+    begun: the pieces. at_once: of them in work. look: raises to end everything; called before a piece is begun, before
+    each wait, and every ``LOOK_EVERY_S`` of it. Raises what a piece raised. What is in work when this ends is
+    cancelled.
     """
-    numbers: dict[Future[R], int] = {}
-    """Of the pieces in work."""
-    ended: queue.SimpleQueue[Future[R]] = queue.SimpleQueue()
-    pieces, more = iter(begun), True
-    number = 0
-    try:
-        while more or numbers:
-            while more and ended.empty() and len(numbers) < at_once and (room() or not numbers):
-                look()
-                future = next(pieces, None)
-                if future is None:
-                    more = False
-                    break
-                numbers[future] = number
-                number += 1
-                future.add_done_callback(ended.put)
-            if numbers:
-                future = arrived(ended, look)
-                yield numbers.pop(future), future.result()
-    finally:
-        for future in numbers:
-            future.cancel()
+    with closing(_ended(begun, at_once, lambda: True, look)) as ended:
+        for number, piece in ended:
+            yield number, piece.result()
 
 
 def in_order(
@@ -64,20 +41,55 @@ def in_order(
     held: int | None = None,
     look: Callable[[], None] = lambda: None,
 ) -> Generator[R, None, None]:
-    """As ``as_they_end``, but in the order of the pieces.
+    """As ``as_they_end``, but in the order of the pieces: what a piece raised is raised in its turn, and none is begun
+    meanwhile.
 
-    held: results that wait for one before them, None for any number; with so many none is begun until it has ended.
+    held: pieces that have ended and wait for one before them, None for any number; with so many none is begun until it
+    has ended.
     """
-    results: dict[int, R] = {}
-    told = 0
-    with closing(
-        as_they_end(begun, at_once, room=lambda: held is None or len(results) < held, look=look)
-    ) as ended:
-        for number, result in ended:
-            results[number] = result
-            while told in results:
-                yield results.pop(told)
+    waiting: dict[int, Future[R]] = {}
+    told, failed = 0, False
+
+    def room() -> bool:
+        return not failed and (held is None or len(waiting) < held)
+
+    with closing(_ended(begun, at_once, room, look)) as ended:
+        for number, piece in ended:
+            waiting[number] = piece
+            failed = failed or piece.cancelled() or piece.exception() is not None
+            while told in waiting:
+                yield waiting.pop(told).result()
                 told += 1
+
+
+def _ended(
+    begun: Iterable[Future[R]], at_once: int, room: Callable[[], bool], look: Callable[[], None]
+) -> Generator[tuple[int, Future[R]], None, None]:
+    """Number of each piece and the piece itself when it has ended. room: whether one more may be begun now; asked where
+    one could be, and others are in work."""
+    numbers: dict[Future[R], int] = {}
+    """Of the pieces in work."""
+    ended: queue.SimpleQueue[Future[R]] = queue.SimpleQueue()
+    pieces, more = iter(begun), True
+    number = 0
+    try:
+        while more or numbers:
+            while more and ended.empty() and len(numbers) < at_once and (not numbers or room()):
+                look()
+                future = next(pieces, None)
+                if future is None:
+                    more = False
+                    break
+                numbers[future] = number
+                number += 1
+                future.add_done_callback(ended.put)
+            if numbers:
+                look()
+                future = arrived(ended, look)
+                yield numbers.pop(future), future
+    finally:
+        for future in numbers:
+            future.cancel()
 
 
 def ready(result: R) -> Future[R]:

@@ -121,8 +121,8 @@ def _by_caption(x: Array) -> Array:
 def _joined(prompt: Part, own: Part, shape: tuple[int, ...]) -> Array:
     """One softmax of all parts, [B, G, K, R, d] as ``shape`` says, float32.
 
-    Split by split, without a reduction over them: so XLA computes each number from its parts in one kernel. With
-    reductions it takes four, and a short kernel takes as long to start as to run.
+    Split by split, without a reduction over them: so XLA needs fewer kernels, each of which takes as long to start as
+    to run.
     """
     batch, group, _, rows, _ = shape
 
