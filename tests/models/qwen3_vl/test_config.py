@@ -101,6 +101,17 @@ def changed(section: str, **entries: Any) -> dict[str, Any]:
         (changed("vision_config", out_hidden_size=1), "out_hidden_size"),
         (changed("vision_config", num_heads=7), "num_heads"),
         (changed("vision_config", patch_size=[16, 14]), "patch_size"),
+        (changed("text_config", rms_norm_eps="small"), "text_config: rms_norm_eps is 'small'"),
+        (
+            changed("text_config", rope_scaling=[24, 20, 20]),
+            "text_config: rope_scaling is .*not a dictionary",
+        ),
+        (changed("text_config", rope_scaling={"mrope_section": 24}), "text_config: mrope_section is 24"),
+        (
+            changed("vision_config", deepstack_visual_indexes="8, 16"),
+            "vision_config: deepstack_visual_indexes",
+        ),
+        ({**published.CONFIGS["8B"], "image_token_id": [151_655]}, "config: image_token_id is"),
     ],
 )
 def test_refusals_name_the_entry(values: dict[str, Any], words: str) -> None:
@@ -123,6 +134,9 @@ def test_missing_and_broken_files_are_named(tmp_path: Path) -> None:
     broken = tmp_path / "config.json"
     broken.write_text("{")
     with pytest.raises(ValueError, match=r"config\.json is not valid JSON"):
+        Qwen3VLConfig.from_pretrained(tmp_path)
+    broken.write_text("[]")
+    with pytest.raises(ValueError, match=r"config\.json holds no dictionary"):
         Qwen3VLConfig.from_pretrained(tmp_path)
     broken.write_text('{"model_type": "llama"}')
     with pytest.raises(ValueError, match=r"config\.json: .*llama"):

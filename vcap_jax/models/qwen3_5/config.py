@@ -21,6 +21,7 @@ from vcap_jax.models.qwen3_vl.config_json import (
     read_config,
     rope_settings,
     sections,
+    typed,
 )
 from vcap_jax.system.json_values import JsonDict, JsonObject
 
@@ -144,7 +145,7 @@ class Qwen35Config(TwoTowers):
         text, vision, top = sections(values, "qwen3_5")
         taps = vision.get("deepstack_visual_indexes") or []
         tower = vision_from_dict({**vision, "deepstack_visual_indexes": taps})
-        return cls(text=_text_from_dict(text), vision=tower, **top)
+        return cls(text=_text_from_dict(text), vision=tower, **typed(cls, top, "config"))
 
     @classmethod
     def from_pretrained(cls, path: str | Path) -> Qwen35Config:
@@ -182,16 +183,16 @@ def _text_from_dict(values: JsonObject) -> TextConfig:
     fields = known_fields(TextConfig, values)
     for name in ("rope_theta", "partial_rotary_factor"):
         if name in rope:
-            fields[name] = float(rope[name])
+            fields[name] = rope[name]
     if "mrope_section" in rope:
-        fields["mrope_section"] = tuple(rope["mrope_section"])
+        fields["mrope_section"] = rope["mrope_section"]
     kinds: list[object] = list(values.get("layer_types") or [])  # type: ignore[arg-type]
     if FULL in kinds:
         fields["full_attention_interval"] = kinds.index(FULL) + 1
     for name in ("bos_token_id", "eos_token_id", "pad_token_id"):
         if isinstance(fields.get(name), Sequence):
             del fields[name]  # a list of stop tokens belongs to generation_config.json
-    config = TextConfig(**fields)
+    config = TextConfig(**typed(TextConfig, fields, "text_config"))
     if kinds and kinds != list(config.layer_types):
         raise ValueError(
             f"text_config: layer_types is {kinds}; only {FULL} as the last of every few layers and {LINEAR} "

@@ -20,6 +20,7 @@ from vcap_jax.models.qwen3_vl.config_json import (
     read_config,
     rope_settings,
     sections,
+    typed,
 )
 from vcap_jax.system.json_values import JsonDict, JsonObject
 
@@ -262,7 +263,7 @@ class Qwen3VLConfig(TwoTowers):
                 not implemented.
         """
         text, vision, top = sections(values, "qwen3_vl")
-        return cls(text=_text_from_dict(text), vision=vision_from_dict(vision), **top)
+        return cls(text=_text_from_dict(text), vision=vision_from_dict(vision), **typed(cls, top, "config"))
 
     @classmethod
     def from_pretrained(cls, path: str | Path) -> Qwen3VLConfig:
@@ -290,30 +291,28 @@ class Qwen3VLConfig(TwoTowers):
 def _text_from_dict(values: JsonObject) -> TextConfig:
     rope = rope_settings(values, "text_config", "default")
     fields = known_fields(TextConfig, values)
-    fields["rope_theta"] = float(rope.get("rope_theta", DEFAULT_TEXT_ROPE_THETA))
-    fields["mrope_section"] = tuple(rope.get("mrope_section", DEFAULT_MROPE_SECTION))
+    fields["rope_theta"] = rope.get("rope_theta", DEFAULT_TEXT_ROPE_THETA)
+    fields["mrope_section"] = rope.get("mrope_section", DEFAULT_MROPE_SECTION)
     if values.get("num_key_value_heads") is None and "num_attention_heads" in fields:
         fields["num_key_value_heads"] = fields["num_attention_heads"]
     for name in ("bos_token_id", "eos_token_id", "pad_token_id"):
         if isinstance(fields.get(name), Sequence):
             del fields[name]  # a list of stop tokens belongs to generation_config.json
-    return TextConfig(**fields)
+    return TextConfig(**typed(TextConfig, fields, "text_config"))
 
 
 def vision_from_dict(values: JsonObject) -> VisionConfig:
     """The tower of a ``vision_config``. Raises ValueError for one that is not implemented."""
     rope = rope_settings(values, "vision_config", "axial")
     fields = known_fields(VisionConfig, values)
-    fields["rope_theta"] = float(rope.get("rope_theta", DEFAULT_VISION_ROPE_THETA))
+    fields["rope_theta"] = rope.get("rope_theta", DEFAULT_VISION_ROPE_THETA)
     for name in ("patch_size", "temporal_patch_size"):
         value = fields.get(name)
         if isinstance(value, Sequence):
             if len(set(value)) != 1:
                 raise ValueError(f"vision_config.{name}: only equal sides are implemented, got {list(value)}")
             fields[name] = value[0]
-    if "deepstack_visual_indexes" in fields:
-        fields["deepstack_visual_indexes"] = tuple(fields["deepstack_visual_indexes"])
-    return VisionConfig(**fields)
+    return VisionConfig(**typed(VisionConfig, fields, "vision_config"))
 
 
 def vision_to_dict(config: VisionConfig) -> JsonDict:

@@ -6,7 +6,9 @@ import dataclasses
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_type_hints
+
+from pydantic import TypeAdapter, ValidationError
 
 from vcap_jax.models.errors import CheckpointError
 from vcap_jax.system.json_values import JsonObject
@@ -38,6 +40,8 @@ def read_config(path: str | Path, parse: Callable[[JsonObject], Config]) -> Conf
         raise CheckpointError(
             f"{file} is not valid JSON ({error}): restore it from the checkpoint"
         ) from error
+    if not isinstance(values, dict):
+        raise CheckpointError(f"{file} holds no dictionary: restore it from the checkpoint")
     try:
         return parse(values)
     except ValueError as error:
@@ -67,8 +71,24 @@ def _section(values: JsonObject, name: str) -> JsonObject:
     return section
 
 
+def typed(cls: type, fields: Mapping[str, Any], section: str) -> dict[str, Any]:
+    """Keyword arguments of a configuration in the types that it states: a list as a tuple, a whole number as a float.
+
+    Raises ValueError for one of another type, by its name in ``section``.
+    """
+    hints = get_type_hints(cls)
+    found = {}
+    for name, value in fields.items():
+        try:
+            found[name] = TypeAdapter(hints[name]).validate_python(value)
+        except ValidationError as error:
+            problem = error.errors()[0]["msg"]
+            raise ValueError(f"{section}: {name} is {value!r}: {problem}") from error
+    return found
+
+
 def known_fields(cls: type, values: JsonObject) -> dict[str, Any]:
-    """Keyword arguments of a configuration; what is in them only its constructor finds out."""
+    """Keyword arguments of a configuration, as they stand in the file; ``typed`` finds out what they are."""
     names = {item.name for item in dataclasses.fields(cls)}
     return {name: value for name, value in values.items() if name in names and value is not None}
 
@@ -79,7 +99,10 @@ def rope_settings(values: Mapping[str, Any], section: str, rope_type: str) -> di
     if values.get("rope_theta") is not None:
         merged["rope_theta"] = values["rope_theta"]
     for key in ("rope_scaling", "rope_parameters"):
-        merged.update({k: v for k, v in (values.get(key) or {}).items() if v is not None})
+        settings = values.get(key) or {}
+        if not isinstance(settings, Mapping):
+            raise ValueError(f"{section}: {key} is {settings!r}, not a dictionary")
+        merged.update({k: v for k, v in settings.items() if v is not None})
     # "mrope" is how some early exports spell an unscaled rotary embedding.
     found = merged.get("rope_type", merged.get("type", rope_type))
     if found not in (rope_type, "default", "mrope"):
