@@ -195,7 +195,8 @@ def measure_decode(
     if chip is not None:
         figures["bandwidth_share"] = figures["read_bytes_per_second"] / chip.bandwidth
     if trace:
-        figures["trace"] = gpu_trace.traced(lambda: decode.executable(params, state, slots, candidates))
+        ran = gpu_trace.traced(lambda: decode.executable(params, state, slots, candidates))
+        figures["trace"] = gpu_trace.summary(ran)
     return figures
 
 
@@ -260,7 +261,7 @@ def measure_update(
     if chip is not None:
         figures["utilisation"] = flops / seconds / chip.peak(DTYPE.dtype.name)
     if trace:
-        figures["trace"] = gpu_trace.traced(run)
+        figures["trace"] = gpu_trace.summary(gpu_trace.traced(run))
     return figures
 
 

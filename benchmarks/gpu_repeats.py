@@ -106,14 +106,15 @@ def main() -> int:
         same = sum(a == b for a, b in zip(expected, got, strict=False))
         found[name] = {"seconds": seconds, "rows": len(got), "same": same}
         apart = next((i for i, (a, b) in enumerate(zip(expected, got, strict=False)) if a != b), None)
+        said = ""
         if apart is not None:
             columns = [key for key in expected[apart] if expected[apart][key] != got[apart].get(key)]
             found[name] |= {"first_apart": apart + 1, "columns": columns[:8]}
-        print(f"{name}: {same} of {len(got)} rows as in the first run, {seconds:.0f} s", flush=True)
-    found["step_seconds"] = [
-        dict(row)["seconds/step"] for row in read_metrics(options.out / "whole" / "metrics.jsonl")
-    ]
-    (options.out / "gpu_repeats.json").write_text(json.dumps(found, indent=1) + "\n")
+            said = f"; step {apart + 1} is the first apart: {', '.join(columns[:8])}"
+        print(f"{name}: {same} of {len(got)} rows as in the first run, {seconds:.0f} s{said}", flush=True)
+        if name == "whole":
+            found["step_seconds"] = [dict(row)["seconds/step"] for row in read_metrics(run / "metrics.jsonl")]
+        (options.out / "gpu_repeats.json").write_text(json.dumps(found, indent=1) + "\n")
     runs = (found[name] for name in ("whole", "again", "killed"))
     return 0 if all(run["rows"] == run["same"] == options.steps for run in runs) else 1
 

@@ -32,13 +32,13 @@ class Kernel:
     duration: float
 
 
-def traced(run: Callable[[], Any]) -> dict[str, Any]:
-    """Runs it under the profiler and returns ``summary`` of what the GPU did."""
+def traced(run: Callable[[], Any]) -> list[Kernel]:
+    """Runs it under the profiler and returns what the GPU did. Raises ValueError as ``kernels`` does."""
     with TemporaryDirectory() as folder:
         with jax.profiler.trace(folder):
             jax.block_until_ready(run())
         (file,) = Path(folder).rglob("*.xplane.pb")
-        return summary(kernels(ProfileData.from_file(str(file))))
+        return kernels(ProfileData.from_file(str(file)))
 
 
 def kernels(profile: ProfileData) -> list[Kernel]:

@@ -17,18 +17,24 @@ from tests.kernels.attention.new_tokens import (
     plain,
     quicker_interpreter,
 )
-from vcap_jax.kernels.attention import Hopper, UnsupportedAttention, hopper
+from vcap_jax.kernels.attention import Cached, Hopper, UnsupportedAttention, hopper
+from vcap_jax.kernels.attention.hopper import Cut
 
 BOUND = 2.0**-6
 """bfloat16 rounds weights and output once each."""
 
 
-def interpreted(sizes: Sizes, prompt_splits: int = 1, caption_splits: int = 1) -> float:
-    """The error of the kernel."""
-    arguments = caches(sizes)
-    kernel = Hopper(prompt_splits=prompt_splits, caption_splits=caption_splits, interpret=True)
+def run(of_prompt: Cut, of_captions: Cut, arguments: tuple[jax.Array, Cached, Cached]) -> jax.Array:
+    """The kernel's output by the interpreter."""
+    kernel = Hopper(of_prompt=of_prompt, of_captions=of_captions, interpret=True)
     with quicker_interpreter():
-        ours = jax.jit(kernel.decode)(*arguments)
+        return jax.jit(kernel.decode)(*arguments)
+
+
+def interpreted(sizes: Sizes, prompt_splits: int = 1, caption_splits: int = 1, stages: int = 2) -> float:
+    """The error of the kernel with that many splits, also of few keys."""
+    arguments = caches(sizes)
+    ours = run(Cut(prompt_splits, 1, stages), Cut(caption_splits, 1, stages), arguments)
     assert ours.dtype == jnp.bfloat16
     return error(ours, plain(*arguments), arguments[2])
 
@@ -50,10 +56,48 @@ def test_a_new_token_sees_what_it_should() -> None:
             Sizes(2, 3, 4, 2, prompt=300, start=100, late=30), (2, 2), id="blocks that are not whole"
         ),
         pytest.param(Sizes(1, 2, 2, 1, prompt=576, start=0, late=1), (1, 1), id="a ring that goes round"),
+        pytest.param(
+            Sizes(1, 2, 2, 1, prompt=192, start=64, late=1), (1, 1, 4), id="a ring longer than the keys"
+        ),
     ],
 )
-def test_uneven_lengths_groups_and_heads(sizes: Sizes, splits: tuple[int, int]) -> None:
+def test_uneven_lengths_groups_and_heads(sizes: Sizes, splits: tuple[int, ...]) -> None:
     assert interpreted(sizes, *splits) < BOUND
+
+
+def wider(cached: Cached, more: int) -> Cached:
+    """The same keys and values in caches of so many columns more, in which NaN lies."""
+
+    def widened(x: jax.Array, axis: int) -> jax.Array:
+        pads = [(0, more if at == axis else 0) for at in range(x.ndim)]
+        return jnp.pad(x, pads, constant_values=jnp.nan)
+
+    columns = cached.keys.ndim - 1
+    visible = jnp.pad(cached.seen.visible, ((0, 0), (0, more)))
+    seen = dataclasses.replace(cached.seen, visible=visible)
+    return dataclasses.replace(
+        cached, keys=widened(cached.keys, columns), values=widened(cached.values, columns - 1), seen=seen
+    )
+
+
+@pytest.mark.slow
+def test_numbers_do_not_depend_on_how_wide_the_caches_are() -> None:
+    """Bit for bit, though there are more splits in wider ones."""
+    queries, prompt, captions = caches(Sizes(1, 2, 2, 1, prompt=192, start=64, late=64, dim=64))
+    cut = Cut(4, least=2)
+    assert cut.used(3) == 2
+    assert cut.used(8) == 4
+    narrow = run(cut, cut, (queries, prompt, captions))
+    assert error(narrow, plain(queries, prompt, captions), captions) < BOUND
+    wide = run(cut, cut, (queries, wider(prompt, 320), captions))
+    assert np.array_equal(*(np.asarray(x, np.float32) for x in (narrow, wide)))
+
+
+@pytest.mark.parametrize(
+    ("blocks", "used"), [(1, 1), (8, 1), (9, 2), (32, 4), (33, 4), (1000, 4)], ids=lambda value: f"{value}"
+)
+def test_few_keys_are_cut_into_few_splits(blocks: int, used: int) -> None:
+    assert Cut(4, least=8).used(blocks) == used
 
 
 @pytest.mark.slow
@@ -96,5 +140,5 @@ def test_a_release_of_jax_that_has_changed_mosaic_is_told(monkeypatch) -> None:
 def test_equal_settings_are_equal() -> None:
     """A kernel is part of a model's definition, which programs are cached by."""
     assert hash(Hopper()) == hash(Hopper())
-    assert dataclasses.replace(Hopper(), prompt_splits=2) != Hopper()
+    assert dataclasses.replace(Hopper(), of_prompt=Cut(2)) != Hopper()
     assert np.prod(hopper.tiles(64)) == 64

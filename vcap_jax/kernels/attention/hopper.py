@@ -1,10 +1,14 @@
 """Attention of new tokens on NVIDIA Hopper GPUs: a Pallas kernel, compiled by Mosaic GPU.
 
-A block of threads computes up to 64 rows over one split of their keys. One warpgroup copies keys and values, 64
-columns at a time, into a ring of shared memory and is always ``STAGES`` blocks ahead; the other multiplies them on the
-tensor cores and keeps scores and sums in registers. What leaves the processor is a split's output and log-sum-exp.
-Blocks of columns that nobody sees are not copied, so neither a cache's width nor a caption that has ended costs
-memory traffic.
+A block of threads, one warpgroup, computes up to 64 rows over one split of their keys. Keys and values come 64 columns
+at a time through a ring of shared memory: as soon as a place of it has been multiplied, on the tensor cores, a later
+block is copied into it. Scores and sums stay in registers. What leaves the processor is a split's output and
+log-sum-exp. Blocks of columns that nobody sees are not copied, so neither a cache's width nor a caption that has ended
+costs memory traffic.
+
+Decoding waits for memory, so a processor must always have copies under way. Two blocks of threads fit on one, and the
+other's go on while one begins or ends, which takes as long as a few blocks of columns. ``benchmarks/gpu_new_tokens.py``
+times it beside longer rings, which leave room for one alone, and other divisions of the keys.
 
 Mosaic GPU is new and changes; what is used of it is looked up in one place, here, by name and parameters.
 """
@@ -39,8 +43,6 @@ BLOCK = 64
 """Columns that are copied, multiplied and masked at a time: a row of 128 bytes of shared memory."""
 TILE = 64
 """Rows of a matrix product of one warpgroup."""
-STAGES = 4
-"""Blocks of keys and of values in shared memory: 128 KiB of heads of 128."""
 LARGEST_HEAD = 128
 """Output and scores of 64 rows stay in the registers of one warpgroup up to here."""
 LOG2_E = math.log2(math.e)
@@ -48,18 +50,25 @@ LOG2_E = math.log2(math.e)
 PARAMETERS = {
     "copy_gmem_to_smem": "src dst barrier",
     "copy_smem_to_gmem": "src dst",
-    "barrier_arrive": "barrier",
     "barrier_wait": "barrier",
     "commit_smem": "",
     "wait_smem_to_gmem": "n",
     "wgmma": "acc a b",
-    "set_max_registers": "n action",
     "broadcasted_iota": "dtype shape dimension layout",
     "layout_cast": "x new_layout",
-    "kernel": "body out_type scratch_types compiler_params grid grid_names num_threads thread_name interpret",
+    "kernel": "body out_type scratch_types compiler_params grid grid_names interpret",
 }
 """What is called of Mosaic GPU's module, and the parameters that are given."""
-CLASSES = ("ACC", "Barrier", "CompilerParams", "Layout", "SMEM", "SwizzleTransform", "TilingTransform")
+CLASSES = (
+    "ACC",
+    "Barrier",
+    "CompilerParams",
+    "Layout",
+    "RefUnion",
+    "SMEM",
+    "SwizzleTransform",
+    "TilingTransform",
+)
 
 
 @functools.cache
@@ -82,18 +91,35 @@ def _mosaic() -> ModuleType:
     return module
 
 
+@dataclass(frozen=True)
+class Cut:
+    """How the keys of a row are divided among blocks of threads; constants, so that a caption's numbers depend neither
+    on how many decode beside it nor on how wide the caches are.
+
+    most: splits, of many keys. least: blocks of columns in a split, of few. stages: of the ring, each 32 KiB for heads
+    of 128.
+    """
+
+    most: int
+    least: int = 8
+    stages: int = 2
+
+    def used(self, blocks: int) -> int:
+        """Splits that can have keys, where the caches are so many blocks wide."""
+        return min(self.most, -(-blocks // self.least))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Hopper:
     """See ``TokenKernel`` and ``KeyParts``. Compiles for Hopper only.
 
-    prompt_splits, caption_splits: parts that a row's keys are divided into. With 8 key heads and groups of 8 both come
-        to two blocks of threads or more for each of the 132 processors from two groups on. Constants, so that a
-        caption's numbers do not depend on how many decode beside it.
+    of_prompt, of_captions: how keys are divided. With 8 key heads, groups of 8 and thousands of keys both come to about
+        a block of threads or more for each of the 132 processors from one group on.
     interpret: run the kernel's program thread by thread instead, on any platform and very slowly: for tests.
     """
 
-    prompt_splits: int = 16
-    caption_splits: int = 4
+    of_prompt: Cut = Cut(16)
+    of_captions: Cut = Cut(4)
     interpret: bool = False
     name: str = "hopper"
     range_block = BLOCK
@@ -117,10 +143,10 @@ class Hopper:
         return decode_in_parts(self, queries, prompt, captions)
 
     def prompt(self, rows: Rows) -> Part:
-        return _part(rows, f"{NAME}_prompt", self.prompt_splits, interpret=self.interpret)
+        return _part(rows, f"{NAME}_prompt", self.of_prompt, interpret=self.interpret)
 
     def captions(self, rows: Rows) -> Part:
-        return _part(rows, f"{NAME}_captions", self.caption_splits, interpret=self.interpret)
+        return _part(rows, f"{NAME}_captions", self.of_captions, interpret=self.interpret)
 
 
 def tiles(rows: int) -> tuple[int, int]:
@@ -129,7 +155,7 @@ def tiles(rows: int) -> tuple[int, int]:
     return count, -(-rows // (8 * count)) * 8
 
 
-def _part(rows: Rows, name: str, splits: int, *, interpret: bool) -> Part:
+def _part(rows: Rows, name: str, cut: Cut, *, interpret: bool) -> Part:
     """All tiles of all sets of rows, by the kernel."""
     n, key_heads, x, dim = rows.queries.shape
     columns = rows.keys.shape[-1]
@@ -140,6 +166,7 @@ def _part(rows: Rows, name: str, splits: int, *, interpret: bool) -> Part:
     values = jnp.pad(rows.values, ((0, 0), (0, 0), (0, missing), (0, 0)))
     columns += missing
     count, tile = tiles(x)
+    splits = cut.used(columns // BLOCK + (rows.start % BLOCK > 0))
     padded = jnp.pad(rows.queries, ((0, 0), (0, 0), (0, count * tile - x), (0, 0)))
     run = _kernel(
         name=name,
@@ -147,9 +174,11 @@ def _part(rows: Rows, name: str, splits: int, *, interpret: bool) -> Part:
         per_length=key_heads,
         tiles=count,
         rows=tile,
+        kept=x if count == 1 else tile,
         dim=dim,
         dtype=jnp.dtype(rows.queries.dtype),
         start=rows.start,
+        cut=cut,
         splits=splits,
         interpret=interpret,
     )
@@ -158,9 +187,9 @@ def _part(rows: Rows, name: str, splits: int, *, interpret: bool) -> Part:
         keys.reshape(n * key_heads, dim, columns),
         values.reshape(n * key_heads, columns, dim),
         jnp.stack([rows.early, rows.late], 1).astype(jnp.int32),
-    )  # [N K, tiles, S, rows, d], [N K, tiles, S, rows]
+    )  # [N K, tiles, S, kept, d], [N K, tiles, S, rows]
     out, lse = (
-        jnp.swapaxes(a, 1, 2).reshape(n, key_heads, splits, count * tile, -1) for a in (out, lse[..., None])
+        jnp.swapaxes(a, 1, 2).reshape(n, key_heads, splits, -1, a.shape[-1]) for a in (out, lse[..., None])
     )
     return Part(out[..., :x, :], lse[..., :x, 0])
 
@@ -172,14 +201,16 @@ def _kernel(
     per_length: int,
     tiles: int,
     rows: int,
+    kept: int,
     dim: int,
     dtype: jnp.dtype,
     start: int,
+    cut: Cut,
     splits: int,
     interpret: bool,
 ) -> Callable[[Array, Array, Array, Array], tuple[Array, Array]]:
     """The kernel for queries [sets, tiles, rows, dim], keys [sets, dim, T], values [sets, T, dim] and what is seen,
-    [sets / per_length, 2] int32."""
+    [sets / per_length, 2] int32. kept: rows of a tile that leave it."""
     gpu = _mosaic()
     scale = dim**-0.5 * LOG2_E  # exponentials are powers of two here
     layout, by_row = gpu.Layout.WGMMA, gpu.Layout.WGMMA.reduce(1)
@@ -200,17 +231,15 @@ def _kernel(
         out_ref: Ref,
         lse_ref: Ref,
         q: Ref,
-        keys: Ref,
+        keys_then_out: tuple[Ref, Ref],
         values: Ref,
         weights: Ref,
-        out_block: Ref,
         lse_block: Ref,
         q_here: Ref,
         keys_here: Ref,
         values_here: Ref,
-        keys_free: Ref,
-        values_free: Ref,
     ) -> None:
+        keys, out_block = keys_then_out
         split, tile, at = lax.axis_index("split"), lax.axis_index("tile"), lax.axis_index("set")
         of = lax.div(at, jnp.int32(per_length))
         early, late = seen_ref[of, 0], seen_ref[of, 1]
@@ -218,7 +247,7 @@ def _kernel(
         # What lies before ``start`` in the late range's first block is masked.
         late_blocks = lax.div(start + late + (BLOCK - 1), jnp.int32(BLOCK)) - start // BLOCK
         blocks = early_blocks + jnp.where(late > 0, late_blocks, 0)
-        each = lax.div(blocks + (splits - 1), jnp.int32(splits))
+        each = jnp.maximum(lax.div(blocks + (cut.most - 1), jnp.int32(cut.most)), cut.least)
         begin = split * each
         steps = jnp.maximum(jnp.minimum(each, blocks - begin), 0)
 
@@ -237,80 +266,66 @@ def _kernel(
                 inside &= column >= jnp.where(in_late, start, 0)
             return inside
 
-        @pl.when(lax.axis_index("warpgroup") == 0)
-        def _compute() -> None:
-            gpu.set_max_registers(232, action="increase")
-            # Rows of the tile that are not there stay as they are: no row's numbers meet another's.
-            gpu.copy_gmem_to_smem(q_ref.at[at, tile], q.at[pl.ds(0, rows)], q_here)
-            gpu.barrier_wait(q_here)
+        def columns_of(step: Array) -> object:
+            return pl.ds(pl.multiple_of(place(step)[0] * BLOCK, BLOCK), BLOCK)
 
-            def one(step: Array, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-                out, largest, total = carry
-                slot = lax.rem(step, jnp.int32(STAGES))
-                gpu.barrier_wait(keys_here.at[slot])
+        def begin_keys(step: Array, slot: Array) -> None:
+            @pl.when(step < steps)
+            def _copy() -> None:
+                gpu.copy_gmem_to_smem(k_ref.at[at, :, columns_of(step)], keys.at[slot], keys_here.at[slot])
 
-                def scored(sums: Ref) -> Array:
-                    gpu.wgmma(sums, q, keys.at[slot])
-                    return sums[...]
+        def begin_values(step: Array, slot: Array) -> None:
+            @pl.when(step < steps)
+            def _copy() -> None:
+                gpu.copy_gmem_to_smem(v_ref.at[at, columns_of(step)], values.at[slot], values_here.at[slot])
 
-                scores = pl.run_scoped(scored, gpu.ACC((TILE, BLOCK), jnp.float32)) * scale
-                gpu.barrier_arrive(keys_free.at[slot])
-                scores = jnp.where(seen(step), scores, MASKED)
-                top = jnp.maximum(largest, scores.max(axis=1))
-                shrink = jnp.exp2(largest - top)
-                weight = jnp.exp2(scores - lax.broadcast_in_dim(top, scores.shape, [0]))
-                total = total * shrink + weight.sum(axis=1)
-                weights[...] = weight.astype(dtype)
-                gpu.commit_smem()
-                gpu.barrier_wait(values_here.at[slot])
+        # Rows of the tile that are not there stay as they are: no row's numbers meet another's.
+        gpu.copy_gmem_to_smem(q_ref.at[at, tile], q.at[pl.ds(0, rows)], q_here)
+        for step in map(jnp.int32, range(cut.stages)):
+            begin_keys(step, step)
+            begin_values(step, step)
+        gpu.barrier_wait(q_here)
 
-                def weighed(sums: Ref) -> Array:
-                    gpu.wgmma(sums, weights, values.at[slot])
-                    return sums[...]
+        def one(step: Array, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+            out, largest, total = carry
+            slot = lax.rem(step, jnp.int32(cut.stages))
+            gpu.barrier_wait(keys_here.at[slot])
 
-                own = pl.run_scoped(weighed, gpu.ACC((TILE, dim), jnp.float32))
-                gpu.barrier_arrive(values_free.at[slot])
-                return out * lax.broadcast_in_dim(shrink, out.shape, [0]) + own, top, total
+            def scored(sums: Ref) -> Array:
+                gpu.wgmma(sums, q, keys.at[slot])
+                return sums[...]
 
-            nothing = laid(jnp.full((TILE, dim), 0, jnp.float32), layout)
-            lowest, none = (laid(jnp.full((TILE,), x, jnp.float32), by_row) for x in (MASKED, 0))
-            out, largest, total = lax.fori_loop(0, steps, one, (nothing, lowest, none))
-            empty = total == 0.0
-            total = jnp.where(empty, 1.0, total)
-            out_block[...] = out / lax.broadcast_in_dim(total, out.shape, [0])
-            lse_block[...] = jnp.where(empty, MASKED, largest * (1 / LOG2_E) + jnp.log(total))
-            gpu.commit_smem()
-            gpu.copy_smem_to_gmem(out_block.at[pl.ds(0, rows)], out_ref.at[at, tile, split])
-            gpu.copy_smem_to_gmem(lse_block.at[pl.ds(0, rows)], lse_ref.at[at, tile, split])
-            gpu.wait_smem_to_gmem(0)
+            scores = pl.run_scoped(scored, gpu.ACC((TILE, BLOCK), jnp.float32)) * scale
+            scores = jnp.where(seen(step), scores, MASKED)
+            top = jnp.maximum(largest, scores.max(axis=1))
+            shrink = jnp.exp2(largest - top)
+            weight = jnp.exp2(scores - lax.broadcast_in_dim(top, scores.shape, [0]))
+            total = total * shrink + weight.sum(axis=1)
+            weights[...] = weight.astype(dtype)
+            gpu.commit_smem()  # which waits for all four warps: nobody needs these keys any more
+            begin_keys(step + cut.stages, slot)
+            gpu.barrier_wait(values_here.at[slot])
 
-        @pl.when(lax.axis_index("warpgroup") == 1)
-        def _copy() -> None:
-            gpu.set_max_registers(40, action="decrease")
+            def weighed(sums: Ref) -> Array:
+                gpu.wgmma(sums, weights, values.at[slot])
+                return sums[...]
 
-            def one(step: Array, _: None) -> None:
-                slot = lax.rem(step, jnp.int32(STAGES))
-                block = pl.ds(pl.multiple_of(place(step)[0] * BLOCK, BLOCK), BLOCK)
+            own = pl.run_scoped(weighed, gpu.ACC((TILE, dim), jnp.float32))
+            gpu.commit_smem()  # nor these values
+            begin_values(step + cut.stages, slot)
+            return out * lax.broadcast_in_dim(shrink, out.shape, [0]) + own, top, total
 
-                @pl.when(step >= STAGES)
-                def _keys() -> None:
-                    gpu.barrier_wait(keys_free.at[slot])
-
-                gpu.copy_gmem_to_smem(k_ref.at[at, :, block], keys.at[slot], keys_here.at[slot])
-
-                @pl.when(step >= STAGES)
-                def _values() -> None:
-                    gpu.barrier_wait(values_free.at[slot])
-
-                gpu.copy_gmem_to_smem(v_ref.at[at, block], values.at[slot], values_here.at[slot])
-
-            lax.fori_loop(0, steps, one, None)
-            for slot in range(STAGES):  # the last round's, so that no barrier is left half way
-
-                @pl.when(slot < steps)
-                def _last(slot: int = slot) -> None:
-                    gpu.barrier_wait(keys_free.at[slot])
-                    gpu.barrier_wait(values_free.at[slot])
+        nothing = laid(jnp.full((TILE, dim), 0, jnp.float32), layout)
+        lowest, none = (laid(jnp.full((TILE,), x, jnp.float32), by_row) for x in (MASKED, 0))
+        out, largest, total = lax.fori_loop(0, steps, one, (nothing, lowest, none))
+        empty = total == 0.0
+        total = jnp.where(empty, 1.0, total)
+        out_block[...] = out / lax.broadcast_in_dim(total, out.shape, [0])
+        lse_block[...] = jnp.where(empty, MASKED, largest * (1 / LOG2_E) + jnp.log(total))
+        gpu.commit_smem()
+        gpu.copy_smem_to_gmem(out_block.at[pl.ds(0, kept)], out_ref.at[at, tile, split])
+        gpu.copy_smem_to_gmem(lse_block.at[pl.ds(0, rows)], lse_ref.at[at, tile, split])
+        gpu.wait_smem_to_gmem(0)
 
     body.__name__ = name
     transforms = (gpu.TilingTransform((8, BLOCK)), gpu.SwizzleTransform(128))
@@ -318,25 +333,25 @@ def _kernel(
     def tiled(*shape: int) -> object:
         return gpu.SMEM(shape, dtype, transforms=transforms)
 
+    # All keys have been multiplied when the output is put together: it takes their place.
+    keys_then_out = (tiled(cut.stages, dim, BLOCK), gpu.SMEM((TILE, dim), jnp.float32))
     called: Callable[[Array, Array, Array, Array], tuple[Array, Array]] = gpu.kernel(
         body,
         out_type=[
-            jax.ShapeDtypeStruct((sets, tiles, splits, rows, dim), jnp.float32),
+            jax.ShapeDtypeStruct((sets, tiles, splits, kept, dim), jnp.float32),
             jax.ShapeDtypeStruct((sets, tiles, splits, rows), jnp.float32),
         ],
         grid=(splits, tiles, sets),
         grid_names=("split", "tile", "set"),
-        num_threads=2,
-        thread_name="warpgroup",
         scratch_types=[
             tiled(TILE, dim),
-            tiled(STAGES, dim, BLOCK),
-            tiled(STAGES, BLOCK, dim),
+            keys_then_out if interpret else gpu.RefUnion(*keys_then_out),  # the interpreter knows no unions
+            tiled(cut.stages, BLOCK, dim),
             tiled(TILE, BLOCK),
-            gpu.SMEM((TILE, dim), jnp.float32),
             gpu.SMEM((TILE,), jnp.float32),
             gpu.Barrier(),
-            *(gpu.Barrier(num_barriers=STAGES) for _ in range(4)),
+            gpu.Barrier(num_barriers=cut.stages),
+            gpu.Barrier(num_barriers=cut.stages),
         ],
         compiler_params=gpu.CompilerParams(approx_math=True),
         interpret=_interpreter() if interpret else None,
