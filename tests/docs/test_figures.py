@@ -152,7 +152,7 @@ def test_the_pages_have_what_the_gpu_measured():
     def seconds(part):
         return median([second for run in runs for second in run[f"{part}_seconds"]])
 
-    (token,) = of["decode"]
+    token, _ = of["decode"]
     page = read("docs/performance.md")
     body = page.partition("| | took | at the roofline | |")[2].partition("\n\n")[0]
     rows = [[cell.strip(" *") for cell in line.strip("|").split("|")] for line in body.splitlines()[2:]]
@@ -177,3 +177,51 @@ def test_the_pages_have_what_the_gpu_measured():
         f"first step took {first[0]:.0f} s, {compiling:.0f} of them to compile; with the programs of an earlier start "
         f"{first[1]:.0f} s" in words
     )
+
+
+def test_the_gpus_page_has_what_was_measured():
+    of, page = json.loads(read("docs/gpu/h200.json")), read("docs/gpu/README.md")
+    rows = {}
+    for row in of["new_tokens"]["rows"]:
+        size, took = row["size"], row["microseconds"]
+        tokens = size["tokens"] + 32
+        name = f"{size['model']}, {size['groups']} x ({size['prompt']:,} + {size['captions']} x {tokens:,})"
+        seconds = took["prompt"] + took["captions"]
+        rows.setdefault(name, {})[row["kernel"].partition(",")[0]] = seconds, sum(row["read_once"].values())
+    for name, kernels in rows.items():
+        (before, once), (now, _) = kernels["before"], kernels["as it is"]
+        assert f"| {name} | {before:.1f} | {now:.1f} | {once:.1f} |" in page
+    words = " ".join(page.split())
+    now, before = (1e3 * row["seconds_per_token"] for row in of["decode"])
+    assert f"went from {before:.2f} to {now:.2f} ms" in words
+
+    trace = of["trace"]
+    every = sum(kind["seconds"] for kind in trace["kinds"])
+
+    def share(*begins):
+        seconds = sum(kind["seconds"] for kind in trace["kinds"] if kind["kind"].startswith(begins))
+        return f"{seconds / every:.0%}"
+
+    products, attention = ("gemm_",), ("vcap_decode_",)
+    rest = tuple(
+        kind["kind"] for kind in trace["kinds"] if not kind["kind"].startswith((*products, *attention))
+    )
+    for what, begins in (
+        ("products", products),
+        ("attention of new tokens", attention),
+        ("all other kernels", rest),
+    ):
+        assert f"| {what} | {share(*begins)} |" in page
+    (seconds,) = (kind["seconds"] for kind in trace["kinds"] if kind["kind"].startswith(products))
+    assert (
+        f"weights at {trace['parameters'] * trace['tokens'] / seconds / 4.8e12:.0%} of the bandwidth" in words
+    )
+    assert f"it was busy for {trace['busy_seconds'] / trace['seconds']:.0%} of the time" in words
+
+    steps = of["repeats"]["steps"]
+    for flag, found in of["repeats"]["flags"].items():
+        name = "" if flag == "none" else f"`{flag}`"
+        same = f"{found['same']} of {steps}"
+        assert (
+            f"| {name} | {f'**{same}**' if found['same'] == steps else same} |".replace("|  |", "| |") in page
+        )
