@@ -144,13 +144,19 @@ class Program:
 
 
 def compiled(
-    lowered: Any, arguments: tuple[Any, ...], kernel: attention.Kernel | None, tune: bool, rounds: int = 1
+    lowered: Any,
+    arguments: tuple[Any, ...],
+    kernel: attention.Kernel | None,
+    tune: bool,
+    rounds: int = 1,
+    looks: int = 1,
 ) -> Program:
     """Compiles.
 
     kernel: the attention kernel that must be in the program; raises UnsupportedAttention if it is not. tune: whether
     XLA tries out products on the device, which takes most of the time and nothing for a question of memory.
-    rounds: of a loop whose length the data decide; the cost is then that of one round, with its share of the rest.
+    rounds: of a loop whose length the data decide, which is seen ``looks`` times; the cost is then that of one round,
+    with its share of the rest.
     """
     options = {} if tune else {"xla_gpu_autotune_level": 0}
     executable = lowered.compile(compiler_options=options)
@@ -164,7 +170,7 @@ def compiled(
         argument_bytes=memory.argument_size_in_bytes,
         result_bytes=max(0, memory.output_size_in_bytes - memory.alias_size_in_bytes),
         temporary_bytes=memory.temp_size_in_bytes,
-        cost=Counter(parse(text), rounds).total().times(1 / rounds),
+        cost=Counter(parse(text), looks).total().times(1 / rounds),
     )
 
 
@@ -230,14 +236,15 @@ def decode_programs(model: Model, shape: Shape, placement: Placement, tune: bool
     mesh = decoding_mesh(placement)
     of_replicas = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(DATA_AXIS))
     prompt = placed(prompt_shapes(shape, placement), of_replicas)
-    calls = sampler(model, shape, placement).abstract_calls(model.trainable, model.frozen, prompt, None)
+    drawing = sampler(model, shape, placement)
+    calls = drawing.abstract_calls(model.trainable, model.frozen, prompt, None)
     given = (calls.params, calls.state)
     # Decoding has no whole sequences in it, so no kernel for them.
     fill, decode = calls.fill(), calls.decode()
     attention.require_decoding(model.kernel, decode.as_text())
     return (
         compiled(fill, (*given, prompt), model.kernel, tune),
-        compiled(decode, given, None, tune, CHUNK),
+        compiled(decode, given, None, tune, CHUNK, CHUNK // drawing.programs(mesh).tokens_per_look),
     )
 
 

@@ -15,6 +15,7 @@ from tests.rollout.drawing import BANNED, PLAIN, batches_of, encode, made, rules
 from tests.tiny_policy import END, VOCABULARY, some_groups, tiny_model, tiny_prompts
 from vcap_jax.kernels.attention import Dense, Paired
 from vcap_jax.parallel.sharding import MeshConfig, Placement
+from vcap_jax.rollout import decoding
 from vcap_jax.rollout import sampler as sampler_module
 from vcap_jax.rollout.sampler import GroupSampler, PromptGroups, RolloutConfig
 from vcap_jax.rollout.sampling import SamplingConfig
@@ -78,6 +79,32 @@ def test_captions_are_the_same_by_a_kernel_for_new_tokens(policy, shrink):
     for row, group in expected.items():
         np.testing.assert_array_equal(ours[row].tokens, group.tokens)
         np.testing.assert_array_equal(ours[row].lengths, group.lengths)
+
+
+@pytest.mark.parametrize("every", [2, 4])
+def test_captions_are_the_same_where_it_is_seldom_looked_whether_they_go_on(policy, monkeypatch, every):
+    """Also those that end, or meet their limit, before the look."""
+    settings = {"group_size": 3, "max_completion_length": 9, "decode_steps_per_call": 4, "sampling": PLAIN}
+    graphdef, params, frozen = policy
+    prompts = tiny_prompts(4)
+    expected = draw(policy, prompts, rules(**settings))
+    monkeypatch.setattr(decoding, "tokens_per_look", lambda chunk, platform: every)
+    seldom = GroupSampler(graphdef, rules(**settings), end_ids=(END,), banned_ids=BANNED)
+    features = encode(graphdef, params, prompts.vision)
+    drawn = seldom.stream(params, frozen, prompts, features, seed=0, step=3, group_ids=list(range(4)))
+    for group in drawn:
+        np.testing.assert_array_equal(group.tokens, expected[group.index].tokens)
+        np.testing.assert_array_equal(group.lengths, expected[group.index].lengths)
+    lengths = np.stack([group.lengths for group in expected.values()])
+    assert ((lengths % every > 0) & (lengths < 9)).any()
+
+
+@pytest.mark.parametrize(
+    ("chunk", "platform", "tokens"),
+    [(64, "gpu", 8), (64, "cuda", 8), (12, "gpu", 4), (5, "gpu", 1), (64, "tpu", 1), (64, "cpu", 1)],
+)
+def test_a_gpu_looks_seldom_and_at_whole_parts_of_a_call(chunk, platform, tokens):
+    assert decoding.tokens_per_look(chunk, platform) == tokens
 
 
 def test_the_limit_is_in_tokens_and_not_in_columns(policy):

@@ -39,13 +39,14 @@ def compile_program(
     kernel: Kernel | None = None,
     decoding: Kernel | None = None,
     rounds: int = 1,
+    looks: int | None = None,
     seen: float = 1.0,
 ) -> Compiled:
     """Compiles and measures.
 
     kernel: the attention kernel that must be in it. decoding: the one whose part for new tokens must be. rounds: of the
-    loop whose length the data decide, in one run; the cost is a round's. seen: see ``Counter``. Raises
-    UnsupportedAttention if a kernel is not there.
+    loop whose length the data decide, in one run; the cost is a round's. looks: see ``Work``. seen: see ``Counter``.
+    Raises UnsupportedAttention if a kernel is not there.
     """
     begin = time.monotonic()
     try:
@@ -76,7 +77,7 @@ def compile_program(
         results=max(0, memory.output_size_in_bytes - memory.alias_size_in_bytes),
         temporaries=memory.temp_size_in_bytes,
         host=memory.host_temp_size_in_bytes,
-        cost=Counter(parse(text), open_loops=rounds, seen=seen).total().times(1 / rounds),
+        cost=Counter(parse(text), open_loops=looks or rounds, seen=seen).total().times(1 / rounds),
         kernels=tuple(sorted(kernels_in(text))),
         seconds=time.monotonic() - begin,
     )

@@ -247,6 +247,7 @@ def _row(work: Work, step: Step, hardware: Hardware, kernel: Kernel, rows: Seque
         kernel=kernel if work.attention else None,
         decoding=kernel if work.decoding else None,
         rounds=work.rounds,
+        looks=work.looks,
         seen=work.seen,
     )
     resident = sum(step.resident[work.phase].values())

@@ -104,6 +104,7 @@ def rollout_programs(
             arguments=part + bytes_per_device(calls.state),
             decoding=True,
             rounds=config.rollout.chunk,
+            looks=config.rollout.chunk // sampler.programs(mesh).tokens_per_look,
             # Parameters once, every prompt once for its group, every caption.
             moved=everything
             + bytes_per_device(calls.state.prompt)

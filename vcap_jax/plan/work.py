@@ -18,13 +18,14 @@ FORWARD = "log-probabilities"
 class Work:
     """One program of a step.
 
-    phase: what else is in memory, "rollout" or "update". lower: gives the lowered program. count: how often a step
-    runs it; for decoding, a token of all captions of a batch. arguments: bytes per device that only this program is
-    given. kept: whether its results are among what stays in memory. attention: whether an attention kernel belongs in
-    it; decoding: whether that for new tokens does. rounds: of one call's loop; where there are several, ``count``
-    counts rounds. seen: see ``Counter``. moved: bytes per device that must move in one run (one round) however it is
-    done: what is read is read once, what is written is written once, and nothing in between leaves the chip. forwards:
-    where that is known, the forward passes of the same tokens (``FORWARD``) whose operations it takes at the least.
+    phase: what else is in memory, "rollout" or "update". lower: gives the lowered program. count: how often a step runs
+    it; for decoding, a token of all captions of a batch. arguments: bytes per device that only this program is given.
+    kept: whether its results are among what stays in memory. attention: whether an attention kernel belongs in it;
+    decoding: whether that for new tokens does. rounds: of one call's loop; where there are several, ``count`` counts
+    rounds. looks: how often that loop sees whether it goes on, ``None``: in every round. seen: see ``Counter``. moved:
+    bytes per device that must move in one run (one round) however it is done: what is read is read once, what is
+    written is written once, and nothing in between leaves the chip. forwards: where that is known, the forward passes
+    of the same tokens (``FORWARD``) whose operations it takes at the least.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Work:
     attention: bool = False
     decoding: bool = False
     rounds: int = 1
+    looks: int | None = None
     seen: float = 1.0
     moved: int = 0
     forwards: int | None = None

@@ -13,6 +13,7 @@ a caption carries from token to token instead, such as a recurrent state, goes w
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -54,6 +55,17 @@ _Loop: TypeAlias = tuple[Array, Array, Array, Array, Array, Array | None, Captio
 """Of a chunk: tokens drawn for each caption; tokens, lengths, done, logits, seen and captions as in ``DecodeState``."""
 
 
+LOOK_EVERY = 8
+"""Tokens, on a GPU: there it is the host that sees whether captions go on, and the GPU waits for it and for the start
+of the next token's several hundred kernels. TPUs and CPUs see it by themselves."""
+
+
+def tokens_per_look(chunk: int, platform: str) -> int:
+    """After how many tokens a decode call of ``chunk`` sees whether captions go on; a divisor of ``chunk``."""
+    # "cuda" is what a compiler's devices are called that are not there.
+    return math.gcd(chunk, LOOK_EVERY) if platform in ("gpu", "cuda") else 1
+
+
 class DecodePrograms:
     """Compiled programs for one model definition, on one mesh with the axes ``data`` and ``tensor``.
 
@@ -73,6 +85,7 @@ class DecodePrograms:
         self._graphdef, self.config, self.mesh = graphdef, config, mesh
         self.end, self.banned = end, banned
         self.replicas = mesh.shape[DATA_AXIS]
+        self.tokens_per_look = tokens_per_look(config.chunk, mesh.devices.flat[0].platform)
         self.empty = jax.jit(self._empty, static_argnums=(1, 2, 3))
         # Each call reads one state and leaves the next in its place: the caches are never copied as a whole.
         self.fill = jax.jit(self._fill, donate_argnums=(1,))
@@ -267,9 +280,14 @@ class DecodePrograms:
             done |= going & (token[..., None] == end).any(-1)
             return i + 1, tokens, lengths, done, model.logits(hidden), seen, captions
 
+        def several(carry: _Loop) -> _Loop:
+            return jax.lax.fori_loop(0, self.tokens_per_look, lambda _, carry: one(carry), carry)
+
         drawn = jnp.full((*part.done.shape, chunk), end[0], jnp.int32)
         first = (jnp.int32(0), drawn, part.lengths, part.done, part.logits, part.seen, captions)
-        i, drawn, lengths, done, logits, seen, captions = jax.lax.while_loop(unfinished, one, first)
+        i, drawn, lengths, done, logits, seen, captions = jax.lax.while_loop(
+            unfinished, one if self.tokens_per_look == 1 else several, first
+        )
         steps = jnp.minimum(base + i, config.max_completion_length)
         store = captions.columns if whole else state.captions.columns
         added = jax.tree.map(

@@ -87,10 +87,14 @@ def keep_likely(scores: Array, *, top_k: int, top_p: float) -> Array:
     if not top_k and top_p >= 1:
         return scores
     if top_k:
-        best = _top_k(scores, top_k)[0]
-        scores = jnp.where(scores < best[..., -1:], -jnp.inf, scores)
-    else:
-        best = jnp.sort(scores, axis=-1, descending=True)
+        return _keep_likely(scores, _top_k(scores, top_k)[0], top_p)
+    best = jnp.sort(scores, axis=-1, descending=True)
+    return _keep_top_p(scores, best, top_p)
+
+
+def _keep_likely(scores: Array, best: Array, top_p: float) -> Array:
+    """See ``keep_likely``; best: the k highest of ``scores``, descending."""
+    scores = jnp.where(scores < best[..., -1:], -jnp.inf, scores)
     return scores if top_p >= 1 else _keep_top_p(scores, best, top_p)
 
 
@@ -232,13 +236,16 @@ def sample(
     scores = allowed_scores(logits, config, seen=seen, banned=banned) / config.temperature
     every = jnp.arange(scores.shape[-1])
 
-    def among_all(scores: Array) -> Array:
-        kept = keep_likely(scores, top_k=config.top_k, top_p=config.top_p)
+    def drawn_of_all(kept: Array) -> Array:
         return jnp.argmax(kept + gumbel_noise(keys, position, every), axis=-1).astype(jnp.int32)
 
     if not config.top_k or config.top_k >= scores.shape[-1]:
-        return among_all(scores)
+        return drawn_of_all(keep_likely(scores, top_k=config.top_k, top_p=config.top_p))
     best, tokens = best_scores(scores, config.top_k)
+
+    def among_all(scores: Array) -> Array:
+        # Nothing is sorted again: XLA then takes the GPU's own branch, and the host need not look which way to go.
+        return drawn_of_all(_keep_likely(scores, best, config.top_p))
 
     def among_best(_: Array) -> Array:
         kept = best if config.top_p >= 1 else _keep_top_p(best, best, config.top_p)
