@@ -170,6 +170,18 @@ def test_a_model_config_that_disagrees_is_refused(folder: Path) -> None:
         Processor.from_pretrained(folder)
 
 
+def test_a_tokenizer_of_more_tokens_than_the_model_has_is_refused(folder: Path, processor: Processor) -> None:
+    tokens = len(processor.tokenizer)
+    config = folder / "config.json"
+    config.write_text(json.dumps({"text_config": {"vocab_size": tokens}}))
+    Processor.from_pretrained(folder)
+    config.write_text(json.dumps({"text_config": {"vocab_size": tokens - 1}}))
+    with pytest.raises(
+        ValueError, match=f"vocab_size is {tokens - 1}, but the tokenizer has {tokens} tokens"
+    ):
+        Processor.from_pretrained(folder)
+
+
 def test_what_cannot_be_a_prompt_is_refused(processor: Processor) -> None:
     with pytest.raises(InputError, match="image_pad"):
         processor.encode([TextPart("look: <|image_pad|>")])

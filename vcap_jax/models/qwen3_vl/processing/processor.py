@@ -329,6 +329,13 @@ class Processor:
             raise CheckpointError(
                 f"{path} and the tokenizer or preprocessor files disagree: {', '.join(wrong)}"
             )
+        text = as_object(config.get("text_config", {}), f"{path}: text_config")
+        rows, tokens = text.get("vocab_size"), len(self.tokenizer)
+        if isinstance(rows, int) and tokens > rows:
+            raise CheckpointError(
+                f"{path}: text_config.vocab_size is {rows}, but the tokenizer has {tokens} tokens, and the model would "
+                "read the last ones as others: restore this checkpoint's own tokenizer, or resize the embeddings"
+            )
 
 
 def _legacy_chat_template(folder: Path) -> str | None:
