@@ -191,6 +191,22 @@ def test_what_does_not_fit_the_model_is_refused_when_it_is_read(overrides, messa
     assert not (tmp_path / "references").exists()
 
 
+@pytest.mark.parametrize(
+    ("platform", "flags", "exactly"),
+    [
+        ("cpu", "", True),
+        ("tpu", "", True),
+        ("gpu", "", False),
+        ("gpu", "--xla_gpu_deterministic_ops=false --xla_dump_to=x", False),
+        ("gpu", "--xla_gpu_deterministic_ops=true", True),
+        ("gpu", "--xla_dump_to=x --xla_gpu_deterministic_ops --xla_gpu_autotune_level=4", True),
+        ("gpu", "--xla_gpu_exclude_nondeterministic_ops=True", True),
+    ],
+)
+def test_only_a_gpu_without_its_flag_adds_in_any_order(platform: str, flags: str, exactly: bool) -> None:
+    assert checks.repeats_exactly(platform, flags) == exactly
+
+
 def test_groups_of_one_are_for_whoever_compares_nothing(caplog) -> None:
     check_sft_run(load_config(RunConfig, [], ["rollout.group_size=1", "mesh.fsdp=1"]), ALONE)
 
