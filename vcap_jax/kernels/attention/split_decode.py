@@ -121,8 +121,8 @@ def _by_caption(x: Array) -> Array:
 def _joined(prompt: Part, own: Part, shape: tuple[int, ...]) -> Array:
     """One softmax of all parts, [B, G, K, R, d] as ``shape`` says, float32.
 
-    Split by split, without a reduction over them: so XLA needs fewer kernels, each of which takes as long to start as
-    to run.
+    Split by split, and with nothing in it that is smaller than the output: XLA then makes one kernel of it. Each takes
+    as long to start as to run, and of a reduction, or of weights that several numbers share, it makes up to three more.
     """
     batch, group, _, rows, _ = shape
 
@@ -136,9 +136,11 @@ def _joined(prompt: Part, own: Part, shape: tuple[int, ...]) -> Array:
         apart = x.reshape(batch, group, *x.shape[1:])
         return [apart[:, :, :, split] for split in range(x.shape[2])]
 
-    sums = of_prompt(prompt.lse[..., None]) + of_captions(own.lse[..., None])
+    parts = of_prompt(prompt.out) + of_captions(own.out)
+    lses = of_prompt(prompt.lse[..., None]) + of_captions(own.lse[..., None])
+    # A broadcast would be moved behind the exponential.
+    sums = [lse + 0 * part for lse, part in zip(lses, parts, strict=True)]
     largest = functools.reduce(jnp.maximum, sums)
     weights = [jnp.exp(lse - largest) for lse in sums]
-    parts = of_prompt(prompt.out) + of_captions(own.out)
     out = functools.reduce(jnp.add, (part * weight for part, weight in zip(parts, weights, strict=True)))
     return out / functools.reduce(jnp.add, weights)
