@@ -18,6 +18,14 @@ FLAGS = (
 )
 
 
+USUAL = {
+    "xla_backend_optimization_level": 3,
+    "xla_llvm_disable_expensive_passes": False,
+    "xla_cpu_use_fusion_emitters": True,
+}
+"""``compile(compiler_options=USUAL)``: as a run's programs are compiled."""
+
+
 def set_flags() -> None:
     """Adds to XLA_FLAGS what this XLA knows of ``FLAGS``, for this process and those that it starts."""
     if FLAGS[0] in os.environ.get("XLA_FLAGS", ""):

@@ -201,6 +201,7 @@ def test_what_does_not_fit_the_model_is_refused_when_it_is_read(overrides, messa
         ("gpu", "--xla_gpu_deterministic_ops=true", True),
         ("gpu", "--xla_dump_to=x --xla_gpu_deterministic_ops --xla_gpu_autotune_level=4", True),
         ("gpu", "--xla_gpu_exclude_nondeterministic_ops=True", True),
+        ("gpu", "--xla_gpu_deterministic_ops=true --xla_gpu_deterministic_ops=false", False),
     ],
 )
 def test_only_a_gpu_without_its_flag_adds_in_any_order(platform: str, flags: str, exactly: bool) -> None:

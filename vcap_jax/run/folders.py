@@ -9,9 +9,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import jax
+
 from vcap_jax.parallel.processes import ALONE, Processes, device_summary
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.run.checkpoint_source import check_start, starting_source
+from vcap_jax.run.checks import repeats_exactly
 from vcap_jax.run.command_line import other_command
 from vcap_jax.run.config import RunConfig
 from vcap_jax.run.inputs import Work, check_inputs
@@ -102,6 +105,11 @@ def open_told_run(
     """``open_run``, and says what is opened, on which devices, and that there was nothing to resume."""
     config, folder = open_run(config, root, processes, resume=resume, work=work)
     say(f"run {root} on {device_summary(processes)}")
+    if not repeats_exactly(jax.default_backend(), os.environ.get("XLA_FLAGS", "")):
+        say(
+            "sums on a GPU come in no fixed order: the same run again, or resumed, differs by rounding, unless "
+            "XLA_FLAGS has --xla_gpu_deterministic_ops=true (docs/resuming.md)"
+        )
     if resume and not folder.resumed:
         say(f"{root} holds no run yet: a new one begins")
     return config, folder

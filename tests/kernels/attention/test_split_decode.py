@@ -12,9 +12,12 @@ import pytest
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as Spec
 
+from tests import quick_compile
 from tests.kernels.attention.new_tokens import PlainParts, Sizes, caches, error, first_columns, plain
 from tests.kernels.native.compiler import needs_compiler
-from vcap_jax.kernels.attention import Cached, Native, Seen, decode, rows_of
+from vcap_jax.kernels.attention import Cached, Native, Seen, decode, rows_of, split_decode
+from vcap_jax.kernels.attention.scores import MASKED
+from vcap_jax.kernels.attention.split_decode import Part
 from vcap_jax.parallel.sharding import MeshConfig, make_mesh
 
 decode_plainly = jax.jit(PlainParts().decode)
@@ -26,6 +29,32 @@ def test_every_caption_sees_its_prompt_and_itself(captions: int, key_heads: int)
     sizes = Sizes(2, captions, 8, key_heads, prompt=19, start=11, late=5, dim=16)
     arguments = caches(sizes, jnp.float32)
     assert error(decode_plainly(*arguments), plain(*arguments), arguments[2]) < 1e-5
+
+
+def parts(batch: int, splits: int, rows: int, empty: int, seed: int) -> Part:
+    """Of 2 key heads: drawn splits, and behind them some without keys."""
+    rng = np.random.default_rng(seed)
+    pads = [(0, 0), (0, 0), (0, empty), (0, 0)]
+    out = rng.standard_normal((batch, 2, splits, rows, 64), np.float32)
+    lse = 3 * rng.standard_normal((batch, 2, splits, rows), np.float32)
+    return Part(
+        jnp.pad(jnp.asarray(out), [*pads, (0, 0)]), jnp.pad(jnp.asarray(lse), pads, constant_values=MASKED)
+    )
+
+
+@pytest.mark.parametrize(("of_prompt", "own"), [(1, 1), (2, 1), (1, 2), (3, 3)])
+def test_splits_without_keys_change_no_bit(of_prompt: int, own: int) -> None:
+    """Of float32, in which a compiler may add a product without rounding it: here as it does for a run, and not as
+    quickly as it can."""
+
+    def joined(behind_prompt: int, behind_own: int) -> np.ndarray:
+        given = parts(2, of_prompt, 8 * 4, behind_prompt, 0), parts(2 * 8, own, 4, behind_own, 1)
+        lowered = jax.jit(split_decode._joined, static_argnums=2).lower(*given, (2, 8, 2, 4, 64))
+        return np.asarray(lowered.compile(compiler_options=quick_compile.USUAL)(*given))
+
+    expected = joined(0, 0)
+    for behind_prompt, behind_own in ((1, 0), (0, 1), (2, 3)):
+        np.testing.assert_array_equal(joined(behind_prompt, behind_own), expected)
 
 
 def test_it_is_what_plain_xla_computes_from_the_mask() -> None:

@@ -105,7 +105,7 @@ class Cut:
     stages: int = 2
 
     def used(self, blocks: int) -> int:
-        """Splits that can have keys, where the caches are so many blocks wide."""
+        """Splits that there are where the caches are so many blocks wide."""
         return min(self.most, -(-blocks // self.least))
 
 

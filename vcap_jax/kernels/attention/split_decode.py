@@ -142,5 +142,8 @@ def _joined(prompt: Part, own: Part, shape: tuple[int, ...]) -> Array:
     sums = [lse + 0 * part for lse, part in zip(lses, parts, strict=True)]
     largest = functools.reduce(jnp.maximum, sums)
     weights = [jnp.exp(lse - largest) for lse in sums]
-    out = functools.reduce(jnp.add, (part * weight for part, weight in zip(parts, weights, strict=True)))
+    # Each product is added to a sum, the first to zero: of a sum of two products a compiler may round either, and which
+    # would depend on how many splits there are, and so on how wide the caches are.
+    products = (part * weight for part, weight in zip(parts, weights, strict=True))
+    out = functools.reduce(jnp.add, products, 0 * parts[0])
     return out / functools.reduce(jnp.add, weights)
