@@ -56,3 +56,19 @@ def test_a_row_of_something_else_is_refused_by_its_line(path: Path) -> None:
         file.write('{"id": "d", "captions": "a disc"}\n')
     with pytest.raises(EvaluatorError, match=r"captions\.jsonl:4: not an entry of captions"):
         CaptionsFile(path)
+
+
+def test_two_lines_with_captions_of_a_sample_are_refused_where_others_wrote_them(path: Path) -> None:
+    """As where somebody writes a line per caption; what failed and was tried again is no such thing."""
+    with CaptionsFile(path) as file:
+        file.add(Captions(id="c", texts=("a ring",)))
+        file.add(Captions(id="c", texts=("a ring",)))
+    assert read_captions(path)["c"].texts == ("a ring",)
+    with path.open("a") as file:
+        file.write('{"id": "c", "captions": ["a red ring"]}\n')
+    with pytest.raises(
+        EvaluatorError, match=r"captions\.jsonl:6: other captions of 'c' stand in an earlier line"
+    ):
+        read_captions(path)
+    with CaptionsFile(path) as file:
+        assert file.missing(SAMPLES) == []

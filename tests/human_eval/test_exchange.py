@@ -13,6 +13,7 @@ from vcap_jax.human_eval.errors import Conflict, RuleBroken, StudyError
 from vcap_jax.human_eval.exchange import Records, export_records, read_records, records_of, take_in
 from vcap_jax.human_eval.label_studio import from_tasks, labelling_config, to_tasks
 from vcap_jax.human_eval.protocol import Ranking, Step1, Step2, Verdict
+from vcap_jax.human_eval.records import Timestamps
 from vcap_jax.human_eval.store import AnswerStore
 from vcap_jax.human_eval.study import read_study
 from vcap_jax.system.errors import VCapError
@@ -379,6 +380,24 @@ def test_answers_given_elsewhere_are_taken_into_a_study_once(answered, tmp_path)
         stranger = records.answers[0].model_copy(update={"prop_id": "other"})
         with pytest.raises(StudyError, match="no proposition of this study"):
             take_in(study, second, type(records)(answers=(stranger,), rankings=()))
+
+
+def test_times_of_what_was_given_elsewhere_are_kept(answered, tmp_path):
+    study, store = answered
+    before = Timestamps(first="2026-01-01T10:00:00.000Z", last="2026-01-01T10:05:00.000Z")
+
+    def earlier(rows):
+        return tuple(row.model_copy(update={"timestamps": before}) for row in rows)
+
+    records = records_of(study, store)
+    given = Records(answers=earlier(records.answers), rankings=earlier(records.rankings))
+    with AnswerStore(tmp_path / "second.sqlite") as second:
+        second.open_study(study)
+        take_in(study, second, given)
+        found = records_of(study, second)
+    assert {row.timestamps for row in found.answers} == {before}
+    # Three rankings are given at once.
+    assert {row.timestamps for row in found.rankings} == {Timestamps(first=before.last, last=before.last)}
 
 
 def test_what_does_not_fit_takes_nothing_in(answered, tmp_path):

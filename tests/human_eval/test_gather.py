@@ -81,6 +81,16 @@ def test_what_cannot_be_a_study_is_refused(made: Path) -> None:
     with pytest.raises(StudyError, match=r"tiff\.jsonl:1: .*a\.tiff is of a kind that browsers do not show"):
         gather(made / "study", made / "tiff.jsonl", files(made, "base", "references"))
     assert not (made / "study").exists()
+    # Whichever are drawn.
+    rows = manifest.read_text().splitlines(keepends=True)
+    several = {"id": json.loads(rows[-1])["id"], "images": ["data/a.tiff", "data/a.tiff"]}
+    (made / "several.jsonl").write_text("".join(rows[:-1]) + json.dumps(several) + "\n")
+    for seed in range(4):
+        with pytest.raises(StudyError, match=r"several\.jsonl:5: 2 images;.*leave this row out"):
+            gather(
+                made / "study", made / "several.jsonl", files(made, "base", "references"), count=1, seed=seed
+            )
+    assert not (made / "study").exists()
     with pytest.raises(StudyError, match="at most 8 models, not 9"):
         gather(made / "study", manifest, {f"m{number}": made / "base.jsonl" for number in range(9)})
     with pytest.raises(StudyError, match="of two models"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import logging
 import os
 import signal
@@ -14,7 +15,14 @@ import pytest
 
 from vcap_jax.configuration import ConfigError
 from vcap_jax.kernels.attention import UnsupportedAttention
-from vcap_jax.run.command_line import config_parser, guarded, named_paths, run_command
+from vcap_jax.run.command_line import (
+    config_parser,
+    guarded,
+    json_argument,
+    named_paths,
+    page_argument,
+    run_command,
+)
 from vcap_jax.run.config import RunConfig
 from vcap_jax.system.shutdown import Stopped, TrainingStopped
 
@@ -183,3 +191,19 @@ def test_paths_are_named_or_take_the_last_part(tmp_path: Path) -> None:
 def test_one_name_for_two_paths_is_refused() -> None:
     with pytest.raises(ConfigError, match="'x' stands for runs/x and other/x: name one NAME=other/x"):
         named_paths(["runs/x", "other/x"])
+
+
+def test_what_a_page_or_json_is_written_over_is_one(tmp_path: Path) -> None:
+    """And not, say, a photograph: --page is no switch."""
+    photo, page, figures, new = (tmp_path / name for name in ("a.png", "b.html", "c.json", "d"))
+    photo.write_bytes(b"\x89PNG\r\n")
+    page.write_text("\n<!DOCTYPE html>\n<html></html>\n")
+    figures.write_text("[1, 2]\n")
+    for read, right, kind in ((page_argument, page, "an HTML page"), (json_argument, figures, "JSON")):
+        assert read(str(right)) == right
+        assert read(str(new)) == new
+        for wrong in {photo, page, figures} - {right}:
+            with pytest.raises(argparse.ArgumentTypeError, match=f"{wrong.name} is there and is not {kind}"):
+                read(str(wrong))
+        with pytest.raises(argparse.ArgumentTypeError, match="is a folder: name a file in it"):
+            read(str(tmp_path))

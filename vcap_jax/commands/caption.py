@@ -26,7 +26,13 @@ from typing import TYPE_CHECKING
 
 from vcap_jax.captioning.parts import Shard
 from vcap_jax.commands.references import shard
-from vcap_jax.run.command_line import add_captioner_options, command_parser, guarded, temperature_argument
+from vcap_jax.run.command_line import (
+    add_captioner_options,
+    command_parser,
+    guarded,
+    page_argument,
+    temperature_argument,
+)
 
 if TYPE_CHECKING:
     from vcap_jax.captioning.caption import Caption
@@ -49,7 +55,12 @@ def _parser() -> ArgumentParser:
         action="store_true",
         help="try again what has no caption in --out, or not all; others stay",
     )
-    parser.add_argument("--page", type=Path, help="make an HTML page of them, with the pictures in it")
+    parser.add_argument(
+        "--page",
+        type=page_argument,
+        metavar="FILE",
+        help="make an HTML page of them, with the pictures in it",
+    )
     parser.add_argument(
         "--page-limit", type=int, default=300, help="inputs on the page (default: the first 300)"
     )
@@ -82,6 +93,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(
             f"--out {args.out} is a folder: name a file in it, such as {args.out / 'captions.jsonl'}"
         )
+    if args.page is not None and args.out is not None and args.page.resolve() == args.out.resolve():
+        parser.error(f"--page {args.page} is --out as well: name another file")
     if args.shard is not None and args.out is None:
         parser.error("--shard: the shares are joined in a file; add --out")
     if args.retry_failed and args.out is None:

@@ -14,15 +14,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from vcap_jax.run.command_line import command_parser, guarded, named_paths
+from vcap_jax.run.command_line import command_parser, guarded, json_argument, named_paths, page_argument
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = command_parser(__doc__)
     parser.add_argument("folders", nargs="+", metavar="[NAME=]FOLDER", help="results of a captioner")
     parser.add_argument("--benchmark", help="only these, divided by commas")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything as JSON")
-    parser.add_argument("--html", type=Path, metavar="FILE", help="write one HTML page")
+    parser.add_argument("--json", type=json_argument, metavar="FILE", help="write everything as JSON")
+    parser.add_argument("--html", type=page_argument, metavar="FILE", help="write one HTML page")
     args = parser.parse_args(arguments)
 
     def work() -> int:

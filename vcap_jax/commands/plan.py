@@ -24,7 +24,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from vcap_jax.run.command_line import command_parser, guarded
+from vcap_jax.run.command_line import command_parser, guarded, json_argument
 
 
 def _fraction(text: str) -> float:
@@ -74,7 +74,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
         action="store_true",
         help="if it fits, look for changes that make a step quicker: each compiles some programs",
     )
-    parser.add_argument("--json", type=Path, help="write the plan there as well")
+    parser.add_argument("--json", type=json_argument, help="write the plan there as well")
     parser.add_argument("overrides", nargs="*", metavar="section.key=value")
     return parser.parse_intermixed_args(arguments)
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from vcap_jax.run.command_line import command_parser, guarded, named_paths, step_argument
+from vcap_jax.run.command_line import command_parser, guarded, json_argument, named_paths, step_argument
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -26,7 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--modality", choices=("image", "video"), default="image", help="(default: image)")
     parser.add_argument("--scenes", type=int, default=64, help="how many are shown (default: 64)")
     parser.add_argument("--step", type=step_argument, help="checkpoint of a run: its step, or best")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="write all figures as JSON")
+    parser.add_argument("--out", type=json_argument, metavar="FILE", help="write all figures as JSON")
     parser.add_argument(
         "--pictures", type=Path, default=Path("runs/probe"), help="where the pictures are kept"
     )

@@ -11,15 +11,14 @@ its policy and the reward, at the start and now, and how far it has come. Runs m
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
-from vcap_jax.run.command_line import command_parser, guarded
+from vcap_jax.run.command_line import command_parser, guarded, page_argument
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = command_parser(__doc__)
     parser.add_argument("folders", nargs="+", metavar="FOLDER", help="runs, or folders of runs")
-    parser.add_argument("--html", type=Path, metavar="FILE", help="write one HTML page, with curves")
+    parser.add_argument("--html", type=page_argument, metavar="FILE", help="write one HTML page, with curves")
     args = parser.parse_args(arguments)
 
     def work() -> int:

@@ -2,7 +2,8 @@
 
 A line is ``{"id": ..., "captions": [...]}``, with ``tokens`` and ``truncated`` where they are known, or
 ``{"id": ..., "failure": ...}``; ``launch/caption.py`` has ``error`` for that.
-Of a sample that occurs several times the last line counts.
+Of a sample that occurs several times the last line counts, as where a failure was tried again. Two lines with
+different captions of a sample are refused where others wrote the file: all of its captions belong in one.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class CaptionsFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         drop_torn_end(path)
-        self._found = read_captions(path) if path.exists() else {}
+        self._found = read_captions(path, others=False) if path.exists() else {}
         self._file = path.open("a", encoding="utf-8")
 
     def missing(self, samples: Sequence[Sample], *, failed: bool = True) -> list[Sample]:
@@ -54,8 +55,9 @@ class CaptionsFile:
         self._file.close()
 
 
-def read_captions(path: Path) -> dict[str, Captions]:
-    """The entries of a file, by sample. Raises ManifestError and EvaluatorError."""
+def read_captions(path: Path, *, others: bool = True) -> dict[str, Captions]:
+    """The entries of a file, by sample. others: whether it may be one that others wrote. Raises ManifestError and
+    EvaluatorError."""
     found: dict[str, Captions] = {}
     for number, row in read_objects(path, "file of captions"):
         try:
@@ -64,5 +66,11 @@ def read_captions(path: Path) -> dict[str, Captions]:
             raise EvaluatorError(
                 f"{path}:{number}: not an entry of captions ({error}): move it away"
             ) from error
+        before = found.get(captions.id)
+        if others and before is not None and before.texts and captions.texts not in ((), before.texts):
+            raise EvaluatorError(
+                f"{path}:{number}: other captions of {captions.id!r} stand in an earlier line: put all of a sample's "
+                "captions in one line, or leave one out"
+            )
         found[captions.id] = captions
     return found

@@ -135,7 +135,10 @@ def take_in(study: Study, store: AnswerStore, records: Records) -> int:
         orders = None if order is None else {ranking: order.best_first(ranking) for ranking in Ranking}
         if orders is not None and len(verdicts) < len(study.propositions[item]):
             raise RuleBroken(f'{annotator} ranks "{item}" before all its propositions are decided')
-        given.append(GivenElsewhere(annotator=annotator, item=item, verdicts=verdicts, rankings=orders))
+        when = "" if order is None or order.timestamps is None else order.timestamps.last
+        given.append(
+            GivenElsewhere(annotator=annotator, item=item, verdicts=verdicts, rankings=orders, ranked_at=when)
+        )
     store.take_in(given, {one.prop_id: (one.annotator, _held(one)) for one in records.adjudicated})
     return len(records.answers)
 

@@ -52,18 +52,19 @@ def gather(
         raise StudyError(
             f"no sample of {manifest} has a caption of every model ({have}): give files of one manifest"
         )
+    # Before the draw: whether a study can be made of them must not depend on which are drawn.
+    for sample in shared:
+        if len(sample.files) > 1:
+            raise StudyError(
+                f"{sample.origin}: {len(sample.files)} images; a study shows one picture or video an item: leave this "
+                "row out of the manifest"
+            )
+        check_kind(sample.files[0], f"{sample.origin}: {sample.files[0]}", video=sample.video is not None)
     if count is not None and count < len(shared):
         drawn = np.random.default_rng(seed).permutation(len(shared))[:count]
         shared = [shared[place] for place in sorted(drawn)]
     for sample, file in missing_files(shared):
         raise StudyError(f"{sample.origin}: {file} does not exist: check the path")
-    for sample in shared:
-        if len(sample.files) > 1:
-            raise StudyError(
-                f"{sample.origin}: {len(sample.files)} images; a study shows one picture or video an item"
-            )
-        file = sample.files[0]
-        check_kind(file, f"{sample.origin}: {file}", video=sample.video is not None)
     items = tuple(
         _item(sample, number, tuple(texts[sample.id] for texts in told.values()))
         for number, sample in enumerate(shared)

@@ -44,12 +44,13 @@ def utc_now() -> str:
 @dataclass(frozen=True, kw_only=True)
 class GivenElsewhere:
     """What an annotator has said about an item in another tool. verdicts: by proposition; rankings: the best model
-    first, None where the item is not finished."""
+    first, None where the item is not finished; ranked_at: when, if that is known."""
 
     annotator: str
     item: str
     verdicts: Mapping[str, Held]
     rankings: Mapping[Ranking, Sequence[str]] | None
+    ranked_at: str = ""
 
 
 class AnswerStore(StoredAnswers):
@@ -176,6 +177,7 @@ class AnswerStore(StoredAnswers):
         item: str,
         rankings: Mapping[Ranking, Sequence[str]],
         request: str,
+        at: str = "",
     ) -> None:
         if self._seen(db, annotator, request):
             return
@@ -185,7 +187,7 @@ class AnswerStore(StoredAnswers):
         done = db.execute("SELECT 1 FROM finished WHERE annotator = ? AND item = ?", (annotator, item))
         if done.fetchone():
             raise RuleBroken("rankings are given once: this item is finished")
-        at = self._now()
+        at = at or self._now()
         for ranking, order in rankings.items():
             row = (annotator, item, str(ranking), json.dumps(list(order), ensure_ascii=False), at)
             db.execute("INSERT INTO rankings VALUES (?, ?, ?, ?, ?)", row)
@@ -240,7 +242,7 @@ class AnswerStore(StoredAnswers):
             self._event(db, *who, prop, "import", after=held.verdict)
             self._put(db, *who, prop, held.verdict, Held(first_at=held.first_at), held.last_at)
         if one.rankings is not None:
-            self._finish(db, *who, one.rankings, f"{IMPORT}{one.annotator} {one.item}")
+            self._finish(db, *who, one.rankings, f"{IMPORT}{one.annotator} {one.item}", one.ranked_at)
 
     def _put(
         self,

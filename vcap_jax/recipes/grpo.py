@@ -42,6 +42,7 @@ from vcap_jax.run.judge import answering_judge, own_data, reward_family, reward_
 from vcap_jax.run.judge_domain import check_judge_domain
 from vcap_jax.run.keeping_best import best_row
 from vcap_jax.run.log import RunLog, SilentLog
+from vcap_jax.run.manifest_note import remember_samples
 from vcap_jax.run.resume import resume
 from vcap_jax.run.setup import drawing, prepare
 from vcap_jax.run.trackers import Trackers, run_trackers
@@ -85,6 +86,7 @@ def run(
         # Those who draw are asked for before there is any other work: servers may not answer.
         prepared = stack.enter_context(drawing(prepare(config, folder, say, processes=processes)))
         ctx, samples, world = prepared.ctx, prepared.samples, prepared.world
+        remember_samples(folder, config.data.manifest, samples, prepared.heldout)
         if family.asks_judge(config.reward):
             check_judge_domain(ctx, samples)
 

@@ -37,6 +37,7 @@ from vcap_jax.run.evaluation import Evaluations
 from vcap_jax.run.judge import answering_judge, own_data, reward_family, reward_session, reward_settings
 from vcap_jax.run.keeping_best import best_row
 from vcap_jax.run.log import SilentLog
+from vcap_jax.run.manifest_note import remember_samples
 from vcap_jax.run.resume import resume
 from vcap_jax.run.setup import Prepared, drawing, prepare
 from vcap_jax.run.trackers import Trackers, run_trackers
@@ -78,6 +79,7 @@ def run_sft(
         prepared = stack.enter_context(
             drawing(prepare(config, folder, say, judged=False, processes=processes))
         )
+        remember_samples(folder, config.data.manifest, prepared.samples, prepared.heldout)
         own = None if judge is None else stack.enter_context(_heldout(prepared, judge))
         return _run(prepared, own, trackers, seconds)
 

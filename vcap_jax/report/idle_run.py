@@ -21,6 +21,7 @@ _NOTES = (
     "judge_domain.json",
     "references.json",
     "heldout_references.json",
+    "manifest.json",
     "questions.jsonl",
     "trackers.json",
 )

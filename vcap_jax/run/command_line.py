@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import json
 import logging
 import math
 import os
@@ -35,6 +36,35 @@ def command_parser(description: str | None) -> argparse.ArgumentParser:
     return argparse.ArgumentParser(
         prog=prog, description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+
+
+def page_argument(text: str) -> Path:
+    """Of a file that a page is written to: new, or a page, which is replaced."""
+    return _output(text, "an HTML page", lambda content: content.lstrip()[:9].lower() == b"<!doctype")
+
+
+def json_argument(text: str) -> Path:
+    """Of a file that JSON is written to: new, or JSON, which is replaced."""
+
+    def is_json(content: bytes) -> bool:
+        try:
+            json.loads(content)
+        except ValueError:
+            return False
+        return True
+
+    return _output(text, "JSON", is_json)
+
+
+def _output(text: str, kind: str, is_one: Callable[[bytes], bool]) -> Path:
+    path = Path(text)
+    if path.is_dir():
+        raise argparse.ArgumentTypeError(f"{path} is a folder: name a file in it")
+    if path.is_file() and (content := path.read_bytes()) and not is_one(content):
+        raise argparse.ArgumentTypeError(
+            f"{path} is there and is not {kind}: name another file, or move it away"
+        )
+    return path
 
 
 def step_argument(text: str) -> int | Literal["best"]:

@@ -48,6 +48,14 @@ def data(tmp_path: Path, paint: Callable[[Path, int], None]) -> Path:
     return folder
 
 
+def test_a_sample_that_is_there_twice_is_refused(server: ScriptedJudge, data: Path) -> None:
+    """Its one caption would be measured twice."""
+    rows = data / "data" / "data.jsonl"
+    rows.write_text(rows.read_text() + rows.read_text().splitlines(keepends=True)[0])
+    with pytest.raises(DataMissing, match="the sample 'a' is there twice"):
+        made(CapMas, data, server)
+
+
 def clair(prompt: str) -> object:
     name = block(prompt, "reference").split()[-1][0]
     return {"reason": None if name == "b" else "they agree", "score": {"a": 90, "b": 60, "c": 30}[name]}

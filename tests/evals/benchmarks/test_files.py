@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,20 @@ def test_what_is_no_file_of_captions_is_told_by_entry(text: str, message: str, t
     path = tmp_path / "captions"
     path.write_text(text)
     with pytest.raises(EvaluatorError, match=message):
+        read_predictions(path)
+
+
+def test_two_captions_of_one_name_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "captions.jsonl"
+    rows = [
+        {"id": "a", "caption": "A cat."},
+        {"id": "a", "failure": "none"},
+        {"id": "a", "caption": "A cat."},
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert read_predictions(path) == {"a": "A cat."}
+    path.write_text("".join(json.dumps(row) + "\n" for row in [*rows, {"id": "a", "caption": "A dog."}]))
+    with pytest.raises(EvaluatorError, match="entry 4 has another caption of 'a' than an earlier one"):
         read_predictions(path)
 
 

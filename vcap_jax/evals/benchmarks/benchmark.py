@@ -120,6 +120,13 @@ class Benchmark(ABC, Generic[R]):
         if not self.tasks:
             raise self.folder.wrong(self.folder.path, "there is no sample")
         self.samples = [task.sample for task in self.tasks]
+        known: set[str] = set()
+        for sample in self.samples:
+            if (
+                sample.id in known
+            ):  # one caption would be measured twice, or one of two samples by the other's
+                raise self.folder.wrong(self.folder.path, f"the sample {sample.id!r} is there twice")
+            known.add(sample.id)
         if tools.captioning:
             self._check_media()
         self.stages = {stage.name: stage for stage in self.make_stages()}

@@ -206,6 +206,10 @@ def _predictions(path: Path) -> dict[str, str]:
                 f"{path}: entry {number} ({name}) has two texts, {' and '.join(two)}: leave out what is not the "
                 "captioner's, such as a reference"
             )
+        if caption is not None and captions.get(name, caption) != caption:
+            raise EvaluatorError(
+                f"{path}: entry {number} has another caption of {name!r} than an earlier one: leave one out"
+            )
         if caption is not None:
             captions[name] = caption
         elif not row.keys() & {"failure", "error"}:
