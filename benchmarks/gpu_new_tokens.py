@@ -38,6 +38,8 @@ DIM, NEW = 128, 32
 """Numbers of a head; new tokens in the late range of the captions."""
 SETS, ROUNDS = 4, 4
 PARTS = ("prompt", "captions", "rest")
+Inputs = tuple[jax.Array, ...]
+"""Queries, the prompts' keys and values, the captions'."""
 
 
 @dataclass(frozen=True)
@@ -76,10 +78,6 @@ KERNELS = {
 }
 
 
-Inputs = tuple[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array]
-"""Queries, the prompts' keys and values, the captions'."""
-
-
 def shapes(size: Size) -> tuple[jax.ShapeDtypeStruct, ...]:
     """Of ``Inputs``."""
     columns = size.width + CHUNK
@@ -115,7 +113,7 @@ def drawn(size: Size, seed: int) -> Inputs:
     """Standard normal."""
     keys = jax.random.split(jax.random.key(seed), 5)
     draw = jax.jit(jax.random.normal, static_argnums=(1, 2))
-    return tuple(draw(key, shape.shape, shape.dtype) for key, shape in zip(keys, shapes(size), strict=True))  # type: ignore[return-value]
+    return tuple(draw(key, shape.shape, shape.dtype) for key, shape in zip(keys, shapes(size), strict=True))
 
 
 def by_part(ran: Sequence[Kernel], calls: int) -> dict[str, float]:

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from typing import Self
 
 from vcap_jax.configuration import ConfigError
 from vcap_jax.data.manifest import Sample
@@ -17,13 +18,24 @@ MANIFEST_NOTE = "manifest.json"
 
 
 @dataclass(frozen=True, kw_only=True)
-class ManifestNote:
-    """Of the samples that are trained on and of those held out, how many there are and a digest of them."""
+class SampleRows:
+    """How many samples there are, and the ``digest`` of them."""
 
-    training: int
-    training_digest: str
-    heldout: int
-    heldout_digest: str
+    count: int
+    digest: str
+
+    @classmethod
+    def of(cls, samples: Sequence[Sample]) -> Self:
+        """These samples."""
+        return cls(count=len(samples), digest=digest(samples))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ManifestNote:
+    """What a run is trained on, and what it holds out."""
+
+    training: SampleRows
+    heldout: SampleRows
 
 
 def remember_samples(
@@ -36,27 +48,21 @@ def remember_samples(
     """
     if source is None:
         return
-    now = ManifestNote(
-        training=len(training),
-        training_digest=digest(training),
-        heldout=len(heldout),
-        heldout_digest=digest(heldout),
-    )
+    now = ManifestNote(training=SampleRows.of(training), heldout=SampleRows.of(heldout))
     path = folder.root / MANIFEST_NOTE
     if not path.exists():
         write_json(path, asdict(now))
         return
     before = read_record(ManifestNote, path)
-    kinds = {"to train on": "training", "held out": "heldout"}
-    for what, kind in kinds.items():
-        if getattr(before, f"{kind}_digest") == getattr(now, f"{kind}_digest"):
+    for what, had, has in (
+        ("to train on", before.training, now.training),
+        ("held out", before.heldout, now.heldout),
+    ):
+        if had == has:
             continue
-        had, has = getattr(before, kind), getattr(now, kind)
-        told = (
-            f"{has} samples, and had {had}"
-            if had != has
-            else f"other rows, or the same {had} in another order"
-        )
+        told = f"other rows, or the same {had.count} in another order"
+        if had.count != has.count:
+            told = f"{has.count} samples, and had {had.count}"
         raise ConfigError(
             f"{source} is not what the run in {folder.root} began with: {what} it has {told} (id, prompt and names of "
             "files are compared). Put it back as it was, or start a new run"
