@@ -122,9 +122,8 @@ class Benchmark(ABC, Generic[R]):
         self.samples = [task.sample for task in self.tasks]
         known: set[str] = set()
         for sample in self.samples:
-            if (
-                sample.id in known
-            ):  # one caption would be measured twice, or one of two samples by the other's
+            # One caption would be measured twice, or a sample by the caption of another.
+            if sample.id in known:
                 raise self.folder.wrong(self.folder.path, f"the sample {sample.id!r} is there twice")
             known.add(sample.id)
         if tools.captioning:
