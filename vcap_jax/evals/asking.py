@@ -34,7 +34,6 @@ from vcap_jax.reward.judge_query import Form, JudgeQuery, Pass
 from vcap_jax.reward.prompts import content_hash, schema_format
 from vcap_jax.reward.question import Drawing, Verdict
 from vcap_jax.reward.store import JudgementStore
-from vcap_jax.system.clock import Clock
 from vcap_jax.system.event_loop import LoopThread
 from vcap_jax.system.in_work import as_they_end, until_ended
 from vcap_jax.system.json_values import JsonDict, JsonObject
@@ -118,19 +117,13 @@ class Asker:
     """Asks the endpoints of some roles; use as a context manager, which waits until they answer.
 
     endpoints: by role; a role that is not there is the judge's. The store that an endpoint's ``store`` names keeps the
-    answers. say: where progress and waiting are told. clock: all time that the endpoints are waited for.
+    answers. say: where progress and waiting are told.
 
     Raises JudgeUnavailable and StoreError for endpoints and files that cannot be used.
     """
 
-    def __init__(
-        self,
-        endpoints: Mapping[RoleName, JudgeConfig],
-        *,
-        say: Callable[[str], None],
-        clock: Clock | None = None,
-    ) -> None:
-        self._endpoints, self._say, self._clock = dict(endpoints), say, clock
+    def __init__(self, endpoints: Mapping[RoleName, JudgeConfig], *, say: Callable[[str], None]) -> None:
+        self._endpoints, self._say = dict(endpoints), say
         self._queries: dict[RoleName, JudgeQuery] = {}
         self._clients: dict[RoleName, JudgeClient] = {}
         self._reports: dict[str, StageReport] = {}
@@ -144,7 +137,7 @@ class Asker:
             self._loop = LoopThread("asker of judges")
             self._stack.callback(self._loop.close, self._close)
             for role, config in self._endpoints.items():
-                client = JudgeClient(config, role=ROLES[role], say=self._say, clock=self._clock)
+                client = JudgeClient(config, role=ROLES[role], say=self._say)
                 self._loop.run(client.__aenter__())
                 self._clients[role] = client
                 if config.store is not None and config.store not in stores:
