@@ -81,6 +81,12 @@ class VideoObject:
     extent: float
     tilt: float
 
+    def colour_at(self, frame: int) -> str:
+        """Its colour in a frame of the clip."""
+        if self.into is not None and self.at is not None and frame >= self.at:
+            return self.into
+        return self.colour
+
 
 @dataclass(frozen=True, kw_only=True)
 class Shot:

@@ -108,8 +108,7 @@ def _put(
     left, top = quarter_origin(thing.place)
     x, y = (thing.start[0] + thing.step[0] * moved - left, thing.start[1] + thing.step[1] * moved - top)
     mask = shape_mask(thing.shape, (x, y), thing.extent, thing.tilt, QUARTER)[..., None]
-    changed = thing.into is not None and thing.at is not None and frame >= thing.at
-    colour = np.array(COLOURS[thing.into if changed and thing.into else thing.colour]) + tint
+    colour = np.array(COLOURS[thing.colour_at(frame)]) + tint
     pixels = np.arange(QUARTER) + 0.5
     towards = (pixels[None, :] - x) * np.cos(light) + (pixels[:, None] - y) * np.sin(light)
     shade = 1 + _SHADE * np.clip(towards / (thing.extent / 2), -1, 1)

@@ -141,25 +141,21 @@ def _picture_answers(scene: ImageScene) -> dict[Slot, str]:
 
 
 def _pair_answers(scene: VideoScene, first: int) -> dict[Slot, str]:
-    shot, colours = _shown(scene, first)
+    shot = _shown(scene, first)
     answers: dict[Slot, str] = {(place, "shape"): NOTHING for place in VIDEO_PLACES}
     answers |= {("scene", "background"): shot.background, ("scene", "camera"): shot.camera}
-    for thing, colour in zip(shot.objects, colours, strict=True):
+    for thing in shot.objects:
         if first in seen_frames(shot, thing):
             answers[thing.place, "shape"] = thing.shape
-            answers[thing.place, "colour"] = colour
+            answers[thing.place, "colour"] = thing.colour_at(first)
             answers[thing.place, "size"] = thing.size
             answers[thing.place, "motion"] = thing.motion
     return answers
 
 
-def _shown(scene: VideoScene, first: int) -> tuple[Shot, list[str]]:
-    """The shot that a pair of frames shows, and the colour that each of its objects has then."""
-    shot = next(shot for shot in scene.shots if shot.first <= first < shot.last)
-    return shot, [
-        thing.into if thing.into is not None and thing.at is not None and first >= thing.at else thing.colour
-        for thing in shot.objects
-    ]
+def _shown(scene: VideoScene, first: int) -> Shot:
+    """The shot that a pair of frames shows."""
+    return next(shot for shot in scene.shots if shot.first <= first < shot.last)
 
 
 def new_readers(probes: Mapping[str, Probe], grid: tuple[int, int], width: int) -> Readers:
@@ -304,13 +300,12 @@ def fills(front: np.ndarray, objects: int) -> np.ndarray:
 
 def _pair(scene: VideoScene, first: int) -> tuple[np.ndarray, list[dict[str, str]]]:
     """A pair of frames, its objects where they are in the middle between both."""
-    shot, colours = _shown(scene, first)
+    shot = _shown(scene, first)
     front = np.full((VIDEO_EDGE, VIDEO_EDGE), -1)
     for index, thing in enumerate(shot.objects):
         if first in seen_frames(shot, thing):
             _put(front, thing, first - shot.first + 0.5, index)
-    pairs = zip(shot.objects, colours, strict=True)
-    return front, [{**_values(vars(thing)), "colour": colour} for thing, colour in pairs]
+    return front, [{**_values(vars(thing)), "colour": thing.colour_at(first)} for thing in shot.objects]
 
 
 def _put(front: np.ndarray, thing: VideoObject, frames: float, index: int) -> None:
