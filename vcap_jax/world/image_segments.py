@@ -10,12 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from PIL import Image
 from scipy import ndimage
 
 from vcap_jax.world.drawing import ink, second_tone
 from vcap_jax.world.image_rendering import LIFT, OBJECT_LIGHT
 from vcap_jax.world.scenes import IMAGE_EDGE
+from vcap_jax.world.sight import brought_to_size
 from vcap_jax.world.vocabulary import BACKGROUNDS, COLOURS, LIGHTS
 
 GROUND = -1
@@ -91,7 +91,7 @@ class Segments:
 
 def segment(picture: np.ndarray) -> Segments:
     """Takes a picture apart, uint8 [H, W, 3] of any size. Raises ValueError for anything that is no such array."""
-    pixels = _brought_to_size(picture).astype(np.float32)
+    pixels = brought_to_size(picture, IMAGE_EDGE).astype(np.float32)
     ground, light, shade = _background(pixels)
     contrast = np.sqrt(np.einsum("yxc,yxc->yx", away := pixels - ground, away))
     name = list(BACKGROUNDS)[int(np.square(_GROUNDS - ground.mean(axis=(0, 1))).sum(axis=1).argmin())]
@@ -116,15 +116,6 @@ def segment(picture: np.ndarray) -> Segments:
         tone=tone,
         unlit=unlit,
     )
-
-
-def _brought_to_size(picture: np.ndarray) -> np.ndarray:
-    if picture.ndim != 3 or picture.shape[2] != 3 or picture.dtype != np.uint8:
-        raise ValueError(f"a picture is uint8 [H, W, 3], not {picture.dtype} {list(picture.shape)}")
-    if picture.shape[:2] == (IMAGE_EDGE, IMAGE_EDGE):
-        return picture
-    size = (IMAGE_EDGE, IMAGE_EDGE)
-    return np.asarray(Image.fromarray(picture).resize(size, Image.Resampling.BOX))
 
 
 def _background(pixels: np.ndarray) -> tuple[np.ndarray, str | None, np.ndarray]:

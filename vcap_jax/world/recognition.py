@@ -13,13 +13,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from PIL import Image
 from scipy import ndimage
 
 from vcap_jax.world.drawing import tones
 from vcap_jax.world.image_perception import see_image
 from vcap_jax.world.scenes import IMAGE_EDGE, VIDEO_EDGE
-from vcap_jax.world.sight import Sight
+from vcap_jax.world.sight import Sight, brought_to_size
 from vcap_jax.world.video_perception import see_video
 from vcap_jax.world.vocabulary import BACKGROUNDS, COLOURS, VIDEO_FPS
 
@@ -115,9 +114,7 @@ def _plain(look: _Look, ground: tuple[float, float], texture: tuple[float, float
 
 def _look(picture: np.ndarray, edge: int) -> _Look:
     """A picture as it was brought to ``edge`` pixels square."""
-    if picture.shape[:2] != (edge, edge):
-        picture = np.asarray(Image.fromarray(picture).resize((edge, edge), Image.Resampling.BOX))
-    pixels = picture.astype(np.float32)
+    pixels = brought_to_size(picture, edge).astype(np.float32)
     # In some light or texture of strength s, a background c looks like c + s (c + _DARK).
     along = _GROUNDS + _DARK
     away = pixels[..., None, :] - _GROUNDS

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+from PIL import Image
+
 from vcap_jax.world.vocabulary import Facts, Slot
 
 
@@ -28,3 +31,15 @@ class Sight:
         if slot in self.unknown:
             return None
         return self.facts.get(slot) == value
+
+
+def brought_to_size(picture: np.ndarray, edge: int, what: str = "picture") -> np.ndarray:
+    """A picture, uint8 [H, W, 3] of any size, at the size that it is looked at: [edge, edge, 3].
+
+    Raises ValueError for anything that is no such array. what: its name in that message.
+    """
+    if picture.ndim != 3 or picture.shape[2] != 3 or picture.dtype != np.uint8:
+        raise ValueError(f"a {what} is uint8 [H, W, 3], not {picture.dtype} {list(picture.shape)}")
+    if picture.shape[:2] == (edge, edge):
+        return picture
+    return np.asarray(Image.fromarray(picture).resize((edge, edge), Image.Resampling.BOX))

@@ -13,11 +13,10 @@ from functools import cache
 from itertools import pairwise
 
 import numpy as np
-from PIL import Image
 from scipy.ndimage import maximum_filter
 
 from vcap_jax.world.scenes import VIDEO_EDGE
-from vcap_jax.world.sight import Sight
+from vcap_jax.world.sight import Sight, brought_to_size
 from vcap_jax.world.video_facts import earliest_event
 from vcap_jax.world.video_rendering import PAN, ZOOM
 from vcap_jax.world.video_tracks import (
@@ -94,7 +93,7 @@ def see_video(frames: Sequence[np.ndarray], times: Sequence[float]) -> Sight:
         raise ValueError(
             f"{len(frames)} frames and {len(times)} times: give one time for each of at least one frame"
         )
-    pictures = np.stack([_picture(frame) for frame in frames])
+    pictures = np.stack([brought_to_size(frame, VIDEO_EDGE, "frame") for frame in frames]).astype(np.float32)
     cells, colours = quarters(pictures), grounds(pictures)
     jumps = np.sqrt(np.square(np.diff(colours, axis=0)).sum(axis=1)) > _CUT_CONTRAST
     starts = [0, *(np.flatnonzero(jumps) + 1).tolist()]
@@ -116,15 +115,6 @@ def see_video(frames: Sequence[np.ndarray], times: Sequence[float]) -> Sight:
         shots=tuple(pairwise(limits)),
         prominence=notes.prominence,
     )
-
-
-def _picture(frame: np.ndarray) -> np.ndarray:
-    """uint8 [H, W, 3] of any size -> float32 [96, 96, 3]."""
-    if frame.ndim != 3 or frame.shape[2] != 3 or frame.dtype != np.uint8:
-        raise ValueError(f"a frame is uint8 [H, W, 3], not {frame.dtype} {list(frame.shape)}")
-    if frame.shape[:2] != (VIDEO_EDGE, VIDEO_EDGE):
-        frame = np.asarray(Image.fromarray(frame).resize((VIDEO_EDGE, VIDEO_EDGE), Image.Resampling.BOX))
-    return frame.astype(np.float32)
 
 
 def _moments(times: Sequence[float]) -> list[float]:
