@@ -118,6 +118,11 @@ if $judge_turns; then
   : "${policy_gpus:=$target_gpus}" "${policy_memory:=0.62}"
   if [[ $modality == image ]]; then : "${judge_memory:=0.30}"; else : "${judge_memory:=0.36}"; fi
   judge_gpus=$policy_gpus
+  if awk -v policy="$policy_memory" -v judge="$judge_memory" 'BEGIN { exit policy + judge <= 1.000001 }'; then
+    echo "error: --policy-memory $policy_memory and --judge-memory $judge_memory come to more than 1, and JAX keeps its" \
+      "share while the judge is awake: lower one of them" >&2
+    exit 2
+  fi
 fi
 : "${judge_memory:=0.90}"
 : "${run_dir:=runs/vcap-$modality}"

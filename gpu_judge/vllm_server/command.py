@@ -18,11 +18,14 @@ KEY_VARIABLE = "VLLM_API_KEY"
 _GUARD = "key_guard.KeyGuard"
 _MIDDLEWARE = Path(__file__).resolve().with_name("middleware")
 
+# Options of serve.py's own that not every command line has.
+_OWN = ("enable-sleep-mode", "gpu-memory-utilization", "quantization", "tensor-parallel-size")
 # Options that would open a server beyond what was asked for, or that bring in options unseen.
 _NEVER_EXTRA = (
     "api-key",
     "api-server-count",
     "config",
+    "data-parallel-size",  # ranks would share the GPU that a server sees
     "grpc",
     "headless",
     "middleware",
@@ -183,7 +186,7 @@ def _size(option: str, lower: int, upper: int) -> dict[str, int]:
 
 def _check_extra(extra: Sequence[str], options: Sequence[str]) -> None:
     """vLLM takes abbreviated options and the last of several: neither may undo what the settings say."""
-    own = {_bare(word) for word in options if word.startswith("--")} | {"port"} | set(_NEVER_EXTRA)
+    own = {_bare(word) for word in options if word.startswith("--")} | {"port", *_OWN, *_NEVER_EXTRA}
     for word in extra:
         if not word.startswith("-") or _is_number(word):
             continue

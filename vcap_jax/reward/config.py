@@ -101,7 +101,8 @@ class ClaimDifferencesConfig:
     )
     """From counts to a reward, by its published names: "normalized_diff" and "raw_diff" compare the
     caption's errors with the reference's, the other three count the caption's alone
-    (vcap_jax.reward.differences has the formulas). "normalized_diff" is that program's default."""
+    (vcap_jax.reward.claim_differences.claim_reward has the formulas). "normalized_diff" is that
+    program's default."""
     severity_weights: tuple[float, float, float] = (1.0, 1.0, 1.0)
     """What an error of severity 1, 2 and 3 counts; [1, 1.25, 1.6] is the published weighting, which
     that program leaves off by default."""

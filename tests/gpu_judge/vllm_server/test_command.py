@@ -227,6 +227,11 @@ def test_programs_beside_vllm_are_found_first() -> None:
         "--limit-mm-per-prompt.image 4",
         "--port 1",
         "-tp 2",
+        "--tensor-parallel-size 2",
+        "--tensor-parallel 2",
+        "--enable-sleep-mode",
+        "--quantization fp8",
+        "--data-parallel-size 2",
     ],
 )
 def test_extra_options_cannot_undo_the_settings(extra: str) -> None:
