@@ -24,7 +24,6 @@ from vcap_jax.models.qwen3_5.config import Qwen35Config
 from vcap_jax.models.qwen3_5.model import Qwen35
 from vcap_jax.models.qwen3_5.partition import RULES
 from vcap_jax.models.qwen3_5.published import CONFIGS, published_config
-from vcap_jax.models.qwen3_5.weight_table import abstract_model
 from vcap_jax.models.qwen3_vl.inputs import PromptBatch
 from vcap_jax.models.qwen3_vl.largest_prompt import abstract_prompt, largest_prompt
 from vcap_jax.models.qwen3_vl.processing import Processor
@@ -52,7 +51,7 @@ class Qwen35Family:
         return Processor.from_pretrained(folder, budget)
 
     def abstract_model(self, spec: Qwen35Config, settings: ModelSettings) -> Qwen35:
-        return abstract_model(spec, **vars(settings))
+        return Qwen35.abstract(spec, **vars(settings))
 
     def load(self, folder: Path, settings: ModelSettings, sharding: files.Sharding | None) -> Qwen35:
         return files.fill(self.abstract_model(self.read_spec(folder), settings), folder, sharding=sharding)

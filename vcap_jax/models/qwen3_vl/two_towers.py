@@ -10,7 +10,7 @@ of a prompt, D width, N layers, K key heads, d head size.
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, Self, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -96,6 +96,23 @@ class TwoTowerModel(nnx.Module, Generic[ConfigT, TextT]):
         if not config.tie_word_embeddings:
             table = (config.text.vocab_size, config.text.hidden_size)
             self.lm_head = normal_param(rngs, table, config.text.initializer_range, param_dtype)
+
+    @classmethod
+    def abstract(
+        cls,
+        config: ConfigT,
+        *,
+        dtype: DTypeLike = jnp.bfloat16,
+        param_dtype: DTypeLike = jnp.float32,
+        remat: str = "none",
+        kernel: attention.Kernel = attention.CHUNKED,
+    ) -> Self:
+        """The model with shapes in place of arrays; arguments as of the model."""
+        return nnx.eval_shape(
+            lambda: cls(
+                config, rngs=nnx.Rngs(0), dtype=dtype, param_dtype=param_dtype, remat=remat, kernel=kernel
+            )
+        )
 
     @abstractmethod
     def new_decoder(self, rngs: nnx.Rngs, dtype: np.dtype, param_dtype: DTypeLike, remat: str) -> TextT:
