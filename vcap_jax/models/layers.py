@@ -115,7 +115,7 @@ class Linear(nnx.Module):
     """``x @ kernel + bias``: kernel [*stack, inputs, outputs], bias [*stack, outputs].
 
     ``adapter``, where there is one, adds to the product (see ``lora.attach``). ``product`` computes
-    ``x @ kernel``; ``decoding.DecodeModel`` puts another in its place.
+    ``x @ kernel``; ``two_towers.TwoTowerDecoder`` puts another in its place.
     """
 
     def __init__(
