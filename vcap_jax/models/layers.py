@@ -7,6 +7,7 @@ depth. Parameters may be kept in another type than the computation's: they are c
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable
 from typing import TypeVar
@@ -145,6 +146,15 @@ class Linear(nnx.Module):
             bias = self.bias[...].astype(x.dtype)
             y = y + (bias if bias.ndim == 1 else bias[..., None, :])
         return y
+
+
+def linears(
+    stddev: float, rngs: nnx.Rngs, param_dtype: DTypeLike, stack: tuple[int, ...], *, use_bias: bool
+) -> Callable[[int, int], Linear]:
+    """Makes ``Linear`` layers that are alike but for their inputs and outputs."""
+    return functools.partial(
+        Linear, use_bias=use_bias, rngs=rngs, param_dtype=param_dtype, stddev=stddev, stack=stack
+    )
 
 
 class RMSNorm(nnx.Module):
