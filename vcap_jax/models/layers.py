@@ -7,6 +7,7 @@ depth. Parameters may be kept in another type than the computation's: they are c
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable
 from typing import TypeVar
@@ -115,7 +116,7 @@ class Linear(nnx.Module):
     """``x @ kernel + bias``: kernel [*stack, inputs, outputs], bias [*stack, outputs].
 
     ``adapter``, where there is one, adds to the product (see ``lora.attach``). ``product`` computes
-    ``x @ kernel``; ``decoding.DecodeModel`` puts another in its place.
+    ``x @ kernel``; ``two_towers.TwoTowerDecoder`` puts another in its place.
     """
 
     def __init__(
@@ -145,6 +146,15 @@ class Linear(nnx.Module):
             bias = self.bias[...].astype(x.dtype)
             y = y + (bias if bias.ndim == 1 else bias[..., None, :])
         return y
+
+
+def linears(
+    stddev: float, rngs: nnx.Rngs, param_dtype: DTypeLike, stack: tuple[int, ...], *, use_bias: bool
+) -> Callable[[int, int], Linear]:
+    """Makes ``Linear`` layers that are alike but for their inputs and outputs."""
+    return functools.partial(
+        Linear, use_bias=use_bias, rngs=rngs, param_dtype=param_dtype, stddev=stddev, stack=stack
+    )
 
 
 class RMSNorm(nnx.Module):

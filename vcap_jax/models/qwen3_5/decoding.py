@@ -22,16 +22,15 @@ from typing_extensions import TypeVar
 
 from vcap_jax.kernels import attention
 from vcap_jax.kernels.attention.shared_prefix import continued
-from vcap_jax.kernels.native import skinny_matmul as few_rows
 from vcap_jax.models import family
 from vcap_jax.models.family import Params
-from vcap_jax.models.layers import Linear, take_rows
-from vcap_jax.models.qwen3_5.config import FULL
+from vcap_jax.models.layers import take_rows
+from vcap_jax.models.qwen3_5.config import FULL, Qwen35Config
 from vcap_jax.models.qwen3_5.model import Qwen35, forked
-from vcap_jax.models.qwen3_5.text import AttentionLayer, DeltaLayer, DeltaNet, Entered, Memory
+from vcap_jax.models.qwen3_5.text import AttentionLayer, Decoder, DeltaLayer, DeltaNet, Entered, Memory
+from vcap_jax.models.qwen3_vl.caches import CaptionCache
 from vcap_jax.models.qwen3_vl.inputs import PromptBatch, VisualFeatures
-from vcap_jax.models.qwen3_vl.two_towers import next_position
-from vcap_jax.parallel.group_sharding import cut_by_tensor
+from vcap_jax.models.qwen3_vl.two_towers import TwoTowerDecoder, next_position
 
 Array = jax.Array
 
@@ -61,17 +60,7 @@ class PromptState(Generic[Leaf, Memories]):
     next_position: Leaf
 
 
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
-class CaptionColumns(Generic[Leaf]):
-    """Keys [B G K, d, T] and values [B G K, T, d] of the captions, an array per layer of attention; rows lie as in
-    ``kernels.attention.decode``."""
-
-    keys: tuple[Leaf, ...]
-    values: tuple[Leaf, ...]
-
-
-CaptionState: TypeAlias = family.CaptionState[CaptionColumns, tuple[Memory, ...]]
+CaptionState: TypeAlias = family.CaptionState[CaptionCache, tuple[Memory, ...]]
 DecodeParams: TypeAlias = family.DecodeParams[tuple[Params, ...]]
 
 
@@ -118,10 +107,8 @@ def decoded_types(params: Params, dtype: DTypeLike) -> Params:
     return jax.tree_util.tree_map_with_path(of, params)
 
 
-class DecodeModel:
+class DecodeModel(TwoTowerDecoder[Qwen35Config, Decoder]):
     """Prefill and decode over ``DecodeParams``; made inside a traced function.
-
-    Where attention is in C++ (``native``), so are products of few rows, if they may be (``native.few_rows``).
 
     graphdef: of the ``Qwen35`` that the parameters were laid out from.
     """
@@ -135,13 +122,7 @@ class DecodeModel:
             other = params.layers[0 if attends else interval - 1]
             model = nnx.merge(graphdef, params.rest, own, other)
             self.layers.append(model.text.attention_layers if attends else model.text.delta_layers)
-        self._model = model
-        self.config, self.dtype = model.config, model.dtype
-        if model.kernel.name == "native" and few_rows.usable(self.dtype):
-            for layer in self.layers:
-                for _, module in nnx.iter_modules(layer):
-                    if isinstance(module, Linear):
-                        module.product = few_rows.product
+        super().__init__(model, self.layers)
 
     def prefill(
         self, prompt: PromptBatch, features: VisualFeatures | None, *, chunk: int
@@ -217,20 +198,6 @@ class DecodeModel:
         last = jnp.where(((place >= 0) & (place < length))[:, None], here, last)
         return last, tuple(keys), tuple(values), tuple(memories)
 
-    @property
-    def vocab_size(self) -> int:
-        """V."""
-        return self.config.text.vocab_size
-
-    @property
-    def _parts(self) -> int:
-        """In how many parts the devices around cut the key heads."""
-        return attention.head_parts(self.config.text.num_key_value_heads)
-
-    def _by_heads(self, x: Array, axis: int) -> Array:
-        """``x`` with the key heads on ``axis``, cut as they are."""
-        return cut_by_tensor(x, axis) if self._parts > 1 else x
-
     def _of(self, kind: type[_Layer]) -> list[_Layer]:
         return [layer for layer in self.layers if isinstance(layer, kind)]
 
@@ -254,7 +221,7 @@ class DecodeModel:
             numbers,
             numbers,
         )
-        columns = CaptionColumns(arrays(rows, dim, caption_tokens), arrays(rows, caption_tokens, dim))
+        columns = CaptionCache(arrays(rows, dim, caption_tokens), arrays(rows, caption_tokens, dim))
         return prompt, family.CaptionState(columns, memories(groups, captions), self._parts)
 
     def begin(self, prompt: PromptState, captions: int) -> tuple[Memory, ...]:
@@ -265,10 +232,6 @@ class DecodeModel:
         """The rotations of the tokens at ``steps`` [B, n], and which of the prompts' tokens are seen."""
         seen = attention.Seen.first(prompt.lengths, prompt.keys[0].shape[-1])
         return self._model.rotations(prompt.next_position[:, None] + steps), seen
-
-    def token_axes(self, columns: CaptionColumns) -> CaptionColumns[int]:
-        """Which axis of each array is the captions' tokens."""
-        return CaptionColumns((2,) * len(columns.keys), (1,) * len(columns.values))
 
     def tensor_axes(self, prompt: PromptState) -> PromptState[int, object]:
         """Keys and values are cut by head, where there are as many as devices; memories lie whole on all."""
@@ -321,12 +284,8 @@ class DecodeModel:
                 return self._model.kernel.decode(q, shared, own)
 
             x, attentions = layer(x, cos, sin, attend), attentions + 1
-        columns = CaptionColumns(tuple(keys), tuple(values))
+        columns = CaptionCache(tuple(keys), tuple(values))
         return self._model.text.norm(x), replace(captions, columns=columns, carried=tuple(memories))
-
-    def logits(self, hidden: Array) -> Array:
-        """[..., D] -> float32 [..., vocab_size]."""
-        return self._model.logits(hidden)
 
 
 _Layer = TypeVar("_Layer", DeltaLayer, AttentionLayer)

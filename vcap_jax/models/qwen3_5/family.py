@@ -5,34 +5,22 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
 
 from jax.typing import DTypeLike
 
 from vcap_jax.models import weights as files
-from vcap_jax.models.buckets import Buckets
-from vcap_jax.models.family import (
-    LargestPrompt,
-    ModelFamily,
-    ModelSettings,
-    Params,
-    VisualBudget,
-    opaque,
-)
+from vcap_jax.models.family import ModelFamily, ModelSettings, Params, opaque
 from vcap_jax.models.qwen3_5 import decoding
 from vcap_jax.models.qwen3_5.config import Qwen35Config
 from vcap_jax.models.qwen3_5.model import Qwen35
 from vcap_jax.models.qwen3_5.partition import RULES
 from vcap_jax.models.qwen3_5.published import CONFIGS, published_config
-from vcap_jax.models.qwen3_5.weight_table import abstract_model
-from vcap_jax.models.qwen3_vl.inputs import PromptBatch
-from vcap_jax.models.qwen3_vl.largest_prompt import abstract_prompt, largest_prompt
-from vcap_jax.models.qwen3_vl.processing import Processor
+from vcap_jax.models.qwen3_vl.family import TwoTowerFamily
 from vcap_jax.models.qwen3_vl.weights import write_tied_head
 from vcap_jax.parallel.sharding import Rule
 
 
-class Qwen35Family:
+class Qwen35Family(TwoTowerFamily):
     """The dense Qwen3.5, 3.6 and 3.8 checkpoints."""
 
     name = "Qwen3.5"
@@ -48,11 +36,8 @@ class Qwen35Family:
     def published(self, size: str) -> Qwen35Config:
         return published_config(size)
 
-    def processor(self, folder: Path, budget: VisualBudget) -> Processor:
-        return Processor.from_pretrained(folder, budget)
-
     def abstract_model(self, spec: Qwen35Config, settings: ModelSettings) -> Qwen35:
-        return abstract_model(spec, **vars(settings))
+        return Qwen35.abstract(spec, **vars(settings))
 
     def load(self, folder: Path, settings: ModelSettings, sharding: files.Sharding | None) -> Qwen35:
         return files.fill(self.abstract_model(self.read_spec(folder), settings), folder, sharding=sharding)
@@ -76,16 +61,6 @@ class Qwen35Family:
 
     def decoder(self, graphdef: decoding.GraphDef, params: decoding.DecodeParams) -> decoding.DecodeModel:
         return decoding.DecodeModel(graphdef, params)
-
-    def largest_prompt(
-        self, spec: Qwen35Config, modality: Literal["image", "video"], budget: VisualBudget
-    ) -> LargestPrompt:
-        return largest_prompt(spec.vision, modality, budget)
-
-    def abstract_prompt(
-        self, spec: Qwen35Config, largest: LargestPrompt, groups: int, buckets: Buckets
-    ) -> PromptBatch:
-        return abstract_prompt(spec.vision, largest, groups, buckets)
 
 
 @functools.cache

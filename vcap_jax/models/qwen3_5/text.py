@@ -22,7 +22,7 @@ from jax.ad_checkpoint import checkpoint_name
 from jax.typing import DTypeLike
 
 from vcap_jax.models.family import Params
-from vcap_jax.models.layers import Linear, normal_param, take_rows
+from vcap_jax.models.layers import linears, normal_param, take_rows
 from vcap_jax.models.qwen3_5 import delta_rule
 from vcap_jax.models.qwen3_5.config import FULL, LINEAR, TextConfig
 from vcap_jax.models.qwen3_vl import rope
@@ -67,7 +67,7 @@ class Attention(nnx.Module):
         self, config: TextConfig, *, rngs: nnx.Rngs, param_dtype: DTypeLike, stack: tuple[int, ...]
     ) -> None:
         heads, key_heads, dim = config.num_attention_heads, config.num_key_value_heads, config.head_dim
-        linear = _linear(config, rngs, param_dtype, stack)
+        linear = linears(config.initializer_range, rngs, param_dtype, stack, use_bias=False)
         self.qkv = linear(config.hidden_size, 2 * (heads + key_heads) * dim)
         self.out = linear(heads * dim, config.hidden_size)
         self.q_norm = RMSNorm(dim, config.rms_norm_eps, param_dtype=param_dtype, stack=stack)
@@ -126,7 +126,7 @@ class DeltaNet(nnx.Module):
         self, config: TextConfig, *, rngs: nnx.Rngs, param_dtype: DTypeLike, stack: tuple[int, ...]
     ) -> None:
         heads, value_dim = config.linear_num_value_heads, config.linear_value_head_dim
-        linear = _linear(config, rngs, param_dtype, stack)
+        linear = linears(config.initializer_range, rngs, param_dtype, stack, use_bias=False)
         self.enter = linear(config.hidden_size, config.linear_channels + heads * value_dim + 2 * heads)
         width = (*stack, config.linear_conv_kernel_dim, config.linear_channels)
         self.conv = normal_param(rngs, width, config.initializer_range, param_dtype)
@@ -280,16 +280,3 @@ class Decoder(nnx.Module):
 
         x, _ = jax.lax.scan(block, cut_sequence(x, whole=True), (delta_params, attention_params))
         return self.norm(x)
-
-
-def _linear(
-    config: TextConfig, rngs: nnx.Rngs, param_dtype: DTypeLike, stack: tuple[int, ...]
-) -> Callable[[int, int], Linear]:
-    return functools.partial(
-        Linear,
-        use_bias=False,
-        rngs=rngs,
-        param_dtype=param_dtype,
-        stddev=config.initializer_range,
-        stack=stack,
-    )

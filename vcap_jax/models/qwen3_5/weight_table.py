@@ -5,11 +5,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 
-import jax.numpy as jnp
-from flax import nnx
-from jax.typing import DTypeLike
-
-from vcap_jax.kernels.attention import CHUNKED, Kernel
 from vcap_jax.models.qwen3_5.config import FULL, LINEAR, Qwen35Config
 from vcap_jax.models.qwen3_5.model import Qwen35
 from vcap_jax.models.qwen3_vl.weight_table import EMBEDDING, HEAD, VISION_RULES, canonical_name
@@ -67,7 +62,7 @@ def rules(config: Qwen35Config) -> tuple[Rule, ...]:
 @functools.cache
 def parameter_shapes(config: Qwen35Config) -> Mapping[str, Shape]:
     """Dotted path -> shape of every parameter of ours; allocates nothing."""
-    return {path: leaf.shape for path, leaf in flat_parameters(abstract_model(config)).items()}
+    return {path: leaf.shape for path, leaf in flat_parameters(Qwen35.abstract(config)).items()}
 
 
 def checkpoint_shapes(config: Qwen35Config) -> dict[str, Shape]:
@@ -115,23 +110,6 @@ def weight_map(config: Qwen35Config) -> WeightMap:
         copies=((HEAD, EMBEDDING),) if config.tie_word_embeddings else (),
         adaptable="text.",
     )
-
-
-def abstract_model(
-    config: Qwen35Config,
-    *,
-    dtype: DTypeLike = jnp.bfloat16,
-    param_dtype: DTypeLike = jnp.float32,
-    remat: str = "none",
-    kernel: Kernel = CHUNKED,
-) -> Qwen35:
-    """The model with shapes in place of arrays; arguments: see ``Qwen35``."""
-
-    def made() -> Qwen35:
-        rngs = nnx.Rngs(0)
-        return Qwen35(config, rngs=rngs, dtype=dtype, param_dtype=param_dtype, remat=remat, kernel=kernel)
-
-    return nnx.eval_shape(made)
 
 
 def _columns(config: Qwen35Config, part: str) -> tuple[int, int]:

@@ -23,17 +23,16 @@ from jax.typing import DTypeLike
 
 from vcap_jax.kernels import attention
 from vcap_jax.kernels.attention.shared_prefix import continued
-from vcap_jax.kernels.native import skinny_matmul as few_rows
 from vcap_jax.models import family
 from vcap_jax.models.family import Params
-from vcap_jax.models.layers import Linear, take_rows
+from vcap_jax.models.layers import take_rows
 from vcap_jax.models.qwen3_vl import rope
 from vcap_jax.models.qwen3_vl.caches import CaptionCache, PromptCache, empty_caches
+from vcap_jax.models.qwen3_vl.config import Qwen3VLConfig
 from vcap_jax.models.qwen3_vl.inputs import PromptBatch, VisualFeatures
 from vcap_jax.models.qwen3_vl.model import Qwen3VL
-from vcap_jax.models.qwen3_vl.text import DecoderLayer, gather_features
-from vcap_jax.models.qwen3_vl.two_towers import last_real, next_position
-from vcap_jax.parallel.group_sharding import cut_by_tensor
+from vcap_jax.models.qwen3_vl.text import Decoder, DecoderLayer, gather_features
+from vcap_jax.models.qwen3_vl.two_towers import TwoTowerDecoder, last_real, next_position
 
 Array = jax.Array
 
@@ -103,10 +102,8 @@ def decoded_types(params: Params, dtype: DTypeLike) -> Params:
     return jax.tree_util.tree_map_with_path(of, params)
 
 
-class DecodeModel:
+class DecodeModel(TwoTowerDecoder[Qwen3VLConfig, Decoder]):
     """Prefill and decode over ``DecodeParams``; made inside a traced function.
-
-    Where attention is in C++ (``native``), so are products of few rows, if they may be (``native.few_rows``).
 
     graphdef: of the ``Qwen3VL`` that the parameters were laid out from.
     """
@@ -114,14 +111,8 @@ class DecodeModel:
     def __init__(self, graphdef: GraphDef, params: DecodeParams) -> None:
         # A module of the definition with one layer's parameters in the place of the stack, for every layer.
         models = [nnx.merge(graphdef, params.rest, layer) for layer in params.layers]
-        self._model = models[0]
         self.layers: tuple[DecoderLayer, ...] = tuple(model.text.layers for model in models)
-        self.config, self.dtype = self._model.config, self._model.dtype
-        if self._model.kernel.name == "native" and few_rows.usable(self.dtype):
-            for layer in self.layers:
-                for _, module in nnx.iter_modules(layer):
-                    if isinstance(module, Linear):
-                        module.product = few_rows.product
+        super().__init__(models[0], self.layers)
 
     def prefill(
         self, prompt: PromptBatch, features: VisualFeatures | None, *, chunk: int
@@ -227,20 +218,6 @@ class DecodeModel:
         visual = jnp.take_along_axis(prompt.visual_index, places[:, None], axis=1)
         return self._model.text.norm(_add_deepstack(x, number, prompt.features, visual))[:, 0]
 
-    @property
-    def vocab_size(self) -> int:
-        """V."""
-        return self.config.text.vocab_size
-
-    @property
-    def _parts(self) -> int:
-        """In how many parts the devices around cut the key heads."""
-        return attention.head_parts(self.config.text.num_key_value_heads)
-
-    def _by_heads(self, x: Array, axis: int) -> Array:
-        """``x`` with the key heads on ``axis``, cut as they are."""
-        return cut_by_tensor(x, axis) if self._parts > 1 else x
-
     def empty(
         self, *, groups: int, prompt_tokens: int, captions: int, caption_tokens: int
     ) -> tuple[PromptCache, CaptionState]:
@@ -264,10 +241,6 @@ class DecodeModel:
         """The ``rotations`` of the tokens at ``steps`` [B, n], and which of the prompts' tokens are seen."""
         seen = attention.Seen.first(prompt.lengths, prompt.keys[0].shape[-1])
         return self.rotations(steps, prompt), seen
-
-    def token_axes(self, columns: CaptionCache) -> CaptionCache[int]:
-        """Which axis of each array is the captions' tokens."""
-        return CaptionCache((2,) * len(columns.keys), (1,) * len(columns.values))
 
     def tensor_axes(self, prompt: PromptCache) -> PromptCache[int]:
         """Keys and values are cut by head, where there are as many as devices."""
@@ -327,10 +300,6 @@ class DecodeModel:
             x = layer(x, cos, sin, attend)
         columns = CaptionCache(tuple(keys), tuple(values))
         return self._model.text.norm(x), replace(captions, columns=columns)
-
-    def logits(self, hidden: Array) -> Array:
-        """[..., D] -> float32 [..., vocab_size]."""
-        return self._model.logits(hidden)
 
 
 def _add_deepstack(x: Array, layer: int, features: VisualFeatures | None, visual_index: Array) -> Array:

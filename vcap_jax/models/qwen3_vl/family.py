@@ -20,7 +20,7 @@ from vcap_jax.models.family import (
     opaque,
 )
 from vcap_jax.models.qwen3_vl import decoding, weights
-from vcap_jax.models.qwen3_vl.config import Qwen3VLConfig
+from vcap_jax.models.qwen3_vl.config import Qwen3VLConfig, TwoTowers
 from vcap_jax.models.qwen3_vl.inputs import PromptBatch
 from vcap_jax.models.qwen3_vl.largest_prompt import abstract_prompt, largest_prompt
 from vcap_jax.models.qwen3_vl.model import Qwen3VL
@@ -31,7 +31,24 @@ from vcap_jax.models.qwen3_vl.weight_table import abstract_model
 from vcap_jax.parallel.sharding import Rule
 
 
-class Qwen3VLFamily:
+class TwoTowerFamily:
+    """The input side of the families with this vision tower."""
+
+    def processor(self, folder: Path, budget: VisualBudget) -> Processor:
+        return Processor.from_pretrained(folder, budget)
+
+    def largest_prompt(
+        self, spec: TwoTowers, modality: Literal["image", "video"], budget: VisualBudget
+    ) -> LargestPrompt:
+        return largest_prompt(spec.vision, modality, budget)
+
+    def abstract_prompt(
+        self, spec: TwoTowers, largest: LargestPrompt, groups: int, buckets: Buckets
+    ) -> PromptBatch:
+        return abstract_prompt(spec.vision, largest, groups, buckets)
+
+
+class Qwen3VLFamily(TwoTowerFamily):
     """The dense Qwen3-VL checkpoints."""
 
     name = "Qwen3-VL"
@@ -45,9 +62,6 @@ class Qwen3VLFamily:
 
     def published(self, size: str) -> Qwen3VLConfig:
         return published_config(size)
-
-    def processor(self, folder: Path, budget: VisualBudget) -> Processor:
-        return Processor.from_pretrained(folder, budget)
 
     def abstract_model(self, spec: Qwen3VLConfig, settings: ModelSettings) -> Qwen3VL:
         return abstract_model(spec, **vars(settings))
@@ -74,16 +88,6 @@ class Qwen3VLFamily:
 
     def decoder(self, graphdef: decoding.GraphDef, params: decoding.DecodeParams) -> decoding.DecodeModel:
         return decoding.DecodeModel(graphdef, params)
-
-    def largest_prompt(
-        self, spec: Qwen3VLConfig, modality: Literal["image", "video"], budget: VisualBudget
-    ) -> LargestPrompt:
-        return largest_prompt(spec.vision, modality, budget)
-
-    def abstract_prompt(
-        self, spec: Qwen3VLConfig, largest: LargestPrompt, groups: int, buckets: Buckets
-    ) -> PromptBatch:
-        return abstract_prompt(spec.vision, largest, groups, buckets)
 
 
 @functools.cache

@@ -23,8 +23,8 @@ from jax.typing import DTypeLike
 
 from vcap_jax.models.layers import (
     ACTIVATIONS,
-    Linear,
     RMSNorm,
+    linears,
     normal_param,
     rms_norm,
     scan_layers,
@@ -59,14 +59,7 @@ class Attention(nnx.Module):
         self, config: TextConfig, *, rngs: nnx.Rngs, param_dtype: DTypeLike, stack: tuple[int, ...]
     ) -> None:
         heads, key_heads, dim = config.num_attention_heads, config.num_key_value_heads, config.head_dim
-        linear = functools.partial(
-            Linear,
-            use_bias=config.attention_bias,
-            rngs=rngs,
-            param_dtype=param_dtype,
-            stddev=config.initializer_range,
-            stack=stack,
-        )
+        linear = linears(config.initializer_range, rngs, param_dtype, stack, use_bias=config.attention_bias)
         self.qkv = linear(config.hidden_size, (heads + 2 * key_heads) * dim)
         self.out = linear(heads * dim, config.hidden_size)
         self.q_norm = RMSNorm(dim, config.rms_norm_eps, param_dtype=param_dtype, stack=stack)
@@ -106,14 +99,7 @@ class MLP(nnx.Module):
     def __init__(
         self, config: MLPSizes, *, rngs: nnx.Rngs, param_dtype: DTypeLike, stack: tuple[int, ...]
     ) -> None:
-        linear = functools.partial(
-            Linear,
-            use_bias=False,
-            rngs=rngs,
-            param_dtype=param_dtype,
-            stddev=config.initializer_range,
-            stack=stack,
-        )
+        linear = linears(config.initializer_range, rngs, param_dtype, stack, use_bias=False)
         self.gate_up = linear(config.hidden_size, 2 * config.intermediate_size)
         self.down = linear(config.intermediate_size, config.hidden_size)
         self.activation = config.hidden_act

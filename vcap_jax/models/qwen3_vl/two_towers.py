@@ -10,7 +10,8 @@ of a prompt, D width, N layers, K key heads, d head size.
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from collections.abc import Iterable
+from typing import Generic, NamedTuple, Protocol, Self, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -20,12 +21,15 @@ from jax.typing import DTypeLike
 
 from vcap_jax.kernels import attention
 from vcap_jax.kernels.matmul import einsum_float32
-from vcap_jax.models.layers import normal_param, take_rows
+from vcap_jax.kernels.native import skinny_matmul as few_rows
+from vcap_jax.models.layers import Linear, normal_param, take_rows
 from vcap_jax.models.qwen3_vl import rope
+from vcap_jax.models.qwen3_vl.caches import CaptionCache
 from vcap_jax.models.qwen3_vl.config import TwoTowers
 from vcap_jax.models.qwen3_vl.inputs import PromptBatch, VisionInputs, VisualFeatures
 from vcap_jax.models.qwen3_vl.text import Attend, gather_features
 from vcap_jax.models.qwen3_vl.vision import VisionTower
+from vcap_jax.parallel.group_sharding import cut_by_tensor
 
 Array = jax.Array
 
@@ -96,6 +100,23 @@ class TwoTowerModel(nnx.Module, Generic[ConfigT, TextT]):
         if not config.tie_word_embeddings:
             table = (config.text.vocab_size, config.text.hidden_size)
             self.lm_head = normal_param(rngs, table, config.text.initializer_range, param_dtype)
+
+    @classmethod
+    def abstract(
+        cls,
+        config: ConfigT,
+        *,
+        dtype: DTypeLike = jnp.bfloat16,
+        param_dtype: DTypeLike = jnp.float32,
+        remat: str = "none",
+        kernel: attention.Kernel = attention.CHUNKED,
+    ) -> Self:
+        """The model with shapes in place of arrays; arguments as of the model."""
+        return nnx.eval_shape(
+            lambda: cls(
+                config, rngs=nnx.Rngs(0), dtype=dtype, param_dtype=param_dtype, remat=remat, kernel=kernel
+            )
+        )
 
     @abstractmethod
     def new_decoder(self, rngs: nnx.Rngs, dtype: np.dtype, param_dtype: DTypeLike, remat: str) -> TextT:
@@ -177,3 +198,42 @@ class TwoTowerModel(nnx.Module, Generic[ConfigT, TextT]):
     def rotations(self, positions: Array) -> tuple[Array, Array]:
         """Cosines and sines of caption tokens: [...] -> two [..., rotary_dim / 2]."""
         return rope.text_rope(positions, self.config.text.rotary_dim, self.config.text.rope_theta)
+
+
+class TwoTowerDecoder(Generic[ConfigT, TextT]):
+    """What the decoders of such models have in common.
+
+    Where attention is in C++ (``native``), so are products of few rows, if they may be (``native.few_rows``).
+
+    model: with the parameters for decoding. layers: of its decoder, in their order.
+    """
+
+    def __init__(self, model: TwoTowerModel[ConfigT, TextT], layers: Iterable[nnx.Module]) -> None:
+        self._model, self.config, self.dtype = model, model.config, model.dtype
+        if model.kernel.name == "native" and few_rows.usable(model.dtype):
+            for layer in layers:
+                for _, module in nnx.iter_modules(layer):
+                    if isinstance(module, Linear):
+                        module.product = few_rows.product
+
+    @property
+    def vocab_size(self) -> int:
+        """V."""
+        return self.config.text.vocab_size
+
+    @property
+    def _parts(self) -> int:
+        """In how many parts the devices around cut the key heads."""
+        return attention.head_parts(self.config.text.num_key_value_heads)
+
+    def _by_heads(self, x: Array, axis: int) -> Array:
+        """``x`` with the key heads on ``axis``, cut as they are."""
+        return cut_by_tensor(x, axis) if self._parts > 1 else x
+
+    def token_axes(self, columns: CaptionCache) -> CaptionCache[int]:
+        """Which axis of each array is the captions' tokens."""
+        return CaptionCache((2,) * len(columns.keys), (1,) * len(columns.values))
+
+    def logits(self, hidden: Array) -> Array:
+        """[..., D] -> float32 [..., vocab_size]."""
+        return self._model.logits(hidden)

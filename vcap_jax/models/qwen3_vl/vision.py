@@ -17,7 +17,15 @@ from flax import nnx
 from jax.typing import DTypeLike
 
 from vcap_jax.kernels import attention
-from vcap_jax.models.layers import ACTIVATIONS, LayerNorm, Linear, normal_param, scan_layers, take_rows
+from vcap_jax.models.layers import (
+    ACTIVATIONS,
+    LayerNorm,
+    Linear,
+    linears,
+    normal_param,
+    scan_layers,
+    take_rows,
+)
 from vcap_jax.models.qwen3_vl import rope
 from vcap_jax.models.qwen3_vl.config import VisionConfig
 from vcap_jax.models.qwen3_vl.inputs import PixelScale, VisionInputs, VisualFeatures
@@ -148,14 +156,7 @@ class VisionBlock(nnx.Module):
         self, config: VisionConfig, *, rngs: nnx.Rngs, param_dtype: DTypeLike, stack: tuple[int, ...]
     ) -> None:
         width, inner = config.hidden_size, config.intermediate_size
-        linear = functools.partial(
-            Linear,
-            use_bias=True,
-            rngs=rngs,
-            param_dtype=param_dtype,
-            stddev=config.initializer_range,
-            stack=stack,
-        )
+        linear = linears(config.initializer_range, rngs, param_dtype, stack, use_bias=True)
         self.norm1 = LayerNorm(width, param_dtype=param_dtype, stack=stack)
         self.qkv = linear(width, 3 * width)
         self.proj = linear(width, width)
@@ -193,14 +194,7 @@ class PatchMerger(nnx.Module):
         stack: tuple[int, ...] = (),
     ) -> None:
         joined = config.hidden_size * config.spatial_merge_size**2
-        linear = functools.partial(
-            Linear,
-            use_bias=True,
-            rngs=rngs,
-            param_dtype=param_dtype,
-            stddev=config.initializer_range,
-            stack=stack,
-        )
+        linear = linears(config.initializer_range, rngs, param_dtype, stack, use_bias=True)
         norm_size = joined if norm_after_merge else config.hidden_size
         self.norm = LayerNorm(norm_size, param_dtype=param_dtype, stack=stack)
         self.fc1 = linear(joined, joined)

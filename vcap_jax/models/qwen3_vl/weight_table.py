@@ -8,11 +8,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 
-import jax.numpy as jnp
-from flax import nnx
-from jax.typing import DTypeLike
-
-from vcap_jax.kernels.attention import CHUNKED, Kernel
 from vcap_jax.models.qwen3_vl.config import Qwen3VLConfig
 from vcap_jax.models.qwen3_vl.model import Qwen3VL
 from vcap_jax.models.weight_map import Rule, Shape, Tensor, WeightMap, flat_parameters, spelled_out
@@ -79,6 +74,9 @@ _OLDER_PREFIXES = (
 )
 
 
+abstract_model = Qwen3VL.abstract
+
+
 @functools.cache
 def parameter_shapes(config: Qwen3VLConfig) -> Mapping[str, Shape]:
     """Dotted path -> shape of every parameter of ours; allocates nothing."""
@@ -129,23 +127,6 @@ def canonical_name(name: str) -> str:
         if name.startswith(older):
             return published + name[len(older) :]
     return name
-
-
-def abstract_model(
-    config: Qwen3VLConfig,
-    *,
-    dtype: DTypeLike = jnp.bfloat16,
-    param_dtype: DTypeLike = jnp.float32,
-    remat: str = "none",
-    kernel: Kernel = CHUNKED,
-) -> Qwen3VL:
-    """The model with shapes in place of arrays; arguments: see ``Qwen3VL``."""
-
-    def made() -> Qwen3VL:
-        rngs = nnx.Rngs(0)
-        return Qwen3VL(config, rngs=rngs, dtype=dtype, param_dtype=param_dtype, remat=remat, kernel=kernel)
-
-    return nnx.eval_shape(made)
 
 
 def _columns(config: Qwen3VLConfig, part: str) -> tuple[int, int]:
