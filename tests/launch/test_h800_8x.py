@@ -266,7 +266,10 @@ def test_a_judge_in_turns_shares_all_gpus_of_the_policy(node: Path) -> None:
         given = [*(("--policy-memory", shares[0])), *(("--judge-memory", shares[1]) if shares[1] else ())]
         refused = start(node, "h800_8x.sh", "--dry-run", "--judge-turns", *given)
         assert refused.returncode == 2
-        assert f"--policy-memory {shares[0]} and --judge-memory {shares[1] or '0.30'} come to more" in refused.stderr
+        assert (
+            f"--policy-memory {shares[0]} and --judge-memory {shares[1] or '0.30'} come to more"
+            in refused.stderr
+        )
 
 
 @pytest.mark.parametrize("script", ["h800_8x.sh", "slurm.sbatch"])

@@ -22,6 +22,7 @@ import jax
 import numpy as np
 import pytest
 
+from tests.docs.metrics_page import unexplained
 from tests.rollout.rollout_server import RolloutServer
 from tests.signals import in_foreground
 from tests.sleeping import SharedDevices, Sleeper
@@ -260,6 +261,7 @@ def test_a_run_leaves_what_it_promises(left_alone):
     assert [row["step"] for row in rows if "eval/heldout/coverage" in row] == [3]
     assert rows[0]["kl"] == pytest.approx(0, abs=1e-6)
     assert rows[0]["lr"] == 0
+    assert unexplained(set().union(*rows)) == []
     assert all(0 <= row["facts/coverage"] <= 1 and 0 <= row["facts/hallucination"] <= 1 for row in rows)
 
 

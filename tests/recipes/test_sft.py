@@ -10,6 +10,7 @@ import jax
 import numpy as np
 import pytest
 
+from tests.docs.metrics_page import unexplained
 from vcap_jax.data.config import DataConfig
 from vcap_jax.data.references import PoolEntry, ReferencePool
 from vcap_jax.evals.config import EvaluationConfig, EvaluatorConfig
@@ -87,6 +88,7 @@ def weights(config: RunConfig, root: Path) -> list[np.ndarray]:
 
 def test_a_run_learns_and_leaves_what_other_commands_take(config, left_alone) -> None:
     rows = read_metrics(left_alone / "metrics.jsonl")
+    assert unexplained(set().union(*rows)) == []
     assert [row["step"] for row in rows] == [1, 2, 3, 4]
     assert rows[-1]["nll"] < rows[0]["nll"]
     assert [row["compiles"] for row in rows[2:]] == [0, 0]

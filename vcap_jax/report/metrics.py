@@ -1,11 +1,7 @@
 """metrics.jsonl: one flat row for each step.
 
-Names are ``area/what``: ``step``, ``reward/mean``, ``reward/std``, ``reward/NAME`` for each component of the reward
-(``reward/correctness``, ``reward/local/correctness``, ...), ``kl``, ``clip/low``, ``clip/high``, ``length/mean``,
-``length/max``, ``length/truncated``, ``judge/failed``, ``judge/retries``, ``groups/dropped``; of a supervised run
-``nll``, ``tokens/...``, ``positions/real``; of both ``lr``, ``grad_norm``, ``seconds/...``, ``tokens_per_s/...``,
-``compiles``; where evaluations run between steps, ``eval/EVALUATOR/METRIC`` of the policy after that step.
-Not-a-number and infinity are written as Python, pandas and jq read them.
+Names are ``area/what``; docs/tracking.md says what each is. Not-a-number and infinity are written as
+Python, pandas and jq read them.
 """
 
 from __future__ import annotations
