@@ -91,11 +91,14 @@ def contradictions(claims: Iterable[Claim]) -> list[Slot]:
     return [question for question, answers in by_question(claims).items() if len(answers) > 1]
 
 
-def taken_on_trust(reference: Sequence[Claim]) -> Verdict:
-    """The verdict when there is no picture: the reference must be trusted, its errors included."""
+def taken_on_trust(reference: Sequence[Claim], empty: Collection[Slot] = ()) -> Verdict:
+    """The verdict when there is no picture: the reference must be trusted, its errors included. empty: see
+    ``adjudicate``."""
     believed = by_question(reference)
 
     def verdict(slot: Slot, value: str) -> bool | None:
+        if slot in empty and slot not in believed:
+            return False
         answers = believed.get(question_of(slot))
         return None if answers is None else (slot, value) in answers
 
@@ -107,6 +110,7 @@ def adjudicate(
     reference: Sequence[Claim],
     verdict: Verdict,
     undecided: Collection[Slot] = (),
+    empty: Collection[Slot] = (),
 ) -> Adjudication:
     """Scores the claims of a candidate against a reference and the evidence.
 
@@ -116,8 +120,9 @@ def adjudicate(
         verdict: what the evidence says.
         undecided: slots that there is evidence of, but none that could decide. Whatever is claimed about them, even in
             contradiction, is neither armed nor expected.
+        empty: slots of things that the reference says are not there. It marks them, and expects nothing there.
     """
-    marked = {question_of(slot) for slot, _ in reference}
+    marked = {question_of(slot) for slot, _ in reference} | set(empty)
     claimed = by_question(claim for claim in candidate if claim[0] not in undecided)
     armed = survived = 0
     problems = []

@@ -25,7 +25,7 @@ from vcap_jax.system.json_values import JsonObject
 from vcap_jax.world.image_grammar import parse_image
 from vcap_jax.world.noisy_perception import ImperfectSight, PerceptionConfig
 from vcap_jax.world.video_grammar import VideoCaption, parse_segment, parse_video
-from vcap_jax.world.vocabulary import Claim
+from vcap_jax.world.vocabulary import IMAGE_ATTRIBUTES, Claim, Slot
 
 Answer = dict[str, str | int]
 _MOST_SEGMENTS = 10_000
@@ -77,9 +77,12 @@ def answer_comparison(asked: Comparison, sight: ImperfectSight) -> JsonObject:
 def judge_image(request: JudgeRequest, sight: ImperfectSight | None) -> Answer:
     """Correctness, Completeness and Text Quality of an image caption."""
     caption = parse_image(request.candidate)
-    reference = None if request.reference is None else parse_image(request.reference).claims
     prose = read_prose([caption.sentences])
-    return _quality_answer(caption.claims, reference, sight, prose)
+    if request.reference is None:
+        return _quality_answer(caption.claims, None, sight, prose)
+    told = parse_image(request.reference)
+    empty = [(place, kind) for place in told.empty for kind in IMAGE_ATTRIBUTES]
+    return _quality_answer(caption.claims, told.claims, sight, prose, empty)
 
 
 def judge_segment(request: JudgeRequest, sight: ImperfectSight | None) -> Answer:
@@ -138,17 +141,24 @@ def _read_video(text: str) -> VideoCaption:
 
 
 def _quality_answer(
-    claims: Sequence[Claim], reference: Sequence[Claim] | None, sight: ImperfectSight | None, prose: Prose
+    claims: Sequence[Claim],
+    reference: Sequence[Claim] | None,
+    sight: ImperfectSight | None,
+    prose: Prose,
+    empty: Sequence[Slot] = (),
 ) -> Answer:
     if not claims:
         return _silent("Correctness", "Completeness", "Text Quality")
-    outcome, scores = _scores(claims, reference, sight)
+    outcome, scores = _scores(claims, reference, sight, empty)
     quality = text_quality(prose, len(contradictions(claims)))
     return {"Analysis": _analysis([*outcome.problems, *prose.problems]), **scores, "Text Quality": quality}
 
 
 def _scores(
-    claims: Sequence[Claim], reference: Sequence[Claim] | None, sight: ImperfectSight | None
+    claims: Sequence[Claim],
+    reference: Sequence[Claim] | None,
+    sight: ImperfectSight | None,
+    empty: Sequence[Slot] = (),
 ) -> tuple[Adjudication, Mapping[str, int]]:
     """Correctness and completeness by what there is: witness and picture, the one, or the other."""
     if reference is None:
@@ -159,9 +169,9 @@ def _scores(
             "Completeness": coarse_score(outcome.covered, outcome.supported),
         }
     if sight is None:
-        outcome = adjudicate(claims, reference, taken_on_trust(reference))
+        outcome = adjudicate(claims, reference, taken_on_trust(reference, empty), (), empty)
     else:
-        outcome = adjudicate(claims, reference, sight.verdict, sight.unknown)
+        outcome = adjudicate(claims, reference, sight.verdict, sight.unknown, empty)
     return outcome, {"Correctness": outcome.correctness, "Completeness": outcome.completeness}
 
 

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 from gpu_judge.embedded.delimiters import find_blocks
 from gpu_judge.embedded.request import BadRequest
-from vcap_jax.world.questions import read_question, told_by
+from vcap_jax.world.asking import read_question
+from vcap_jax.world.questions import told_by
 
 UNKNOWN = "?"
 _MOST_READING = 16 * 1024**2

@@ -14,8 +14,9 @@ from gpu_judge.embedded.delimiters import find_blocks, without_blocks
 from gpu_judge.embedded.pictures import Eyes
 from gpu_judge.embedded.request import BadRequest, Content
 from vcap_jax.system.json_values import JsonObject
+from vcap_jax.world.asking import read_question
 from vcap_jax.world.image_grammar import parse_image
-from vcap_jax.world.questions import read_question, told_by
+from vcap_jax.world.questions import told_by
 from vcap_jax.world.slots import question_of
 from vcap_jax.world.statements import events_of, read_statement, read_yes_no, relation, statement
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks.scenes_as_benchmarks import write_capmas, write_decapbench, write_dream1k, write_vcapsbench
+from vcap_jax.world.asking import read_question
 from vcap_jax.world.dataset import sample_scene
 from vcap_jax.world.facts import count_facts, scene_facts
-from vcap_jax.world.questions import read_question
 from vcap_jax.world.scenes import Modality, Scene
 from vcap_jax.world.statements import read_statement, read_yes_no, relation
 

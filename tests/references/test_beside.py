@@ -67,7 +67,7 @@ def test_the_fragment_asks_about_three_of_nine_places() -> None:
 
 
 def test_answers_that_are_lacking_are_made_up_for_by_the_last() -> None:
-    assert with_answers(("A.", "B."), [("1.", "2."), ("3.",)]) == ("A. 1. 3.", "B. 2. 3.")
+    assert with_answers(("A.", "B."), [("1.", "2."), ("3.",)]) == ("A.\n1.\n3.", "B.\n2.\n3.")
     assert with_answers(("A.",), []) == ("A.",)
 
 
@@ -90,8 +90,13 @@ def test_a_served_model_is_asked_and_its_answers_are_in_the_references(tmp_path:
     assert sum(prompts.values()) == 6
     for entry in pool.entries():
         assert entry.references[0].count("Picture ") == 3
+        _, left, right = entry.references[0].split("\n")
+        assert left.startswith("What is at the left? Picture ")
+        assert right.startswith("What is at the right? Picture ")
     assert pool.header is not None
     assert pool.header.provenance.settings["questions_per_sample"] == 2
+    # A pool of answers without their questions, as they once were, is another pool.
+    assert pool.header.provenance.settings["questions_told"] is True
 
 
 @pytest.fixture(scope="module")

@@ -123,11 +123,11 @@ def test_answers_stand_behind_the_references(tmp_path: Path) -> None:
     pool = write_pool(tmp_path / "pool.jsonl", Writer(questions=2), SAMPLES)
     assert pool is not None
     assert pool["v0"].references == (
-        "v0 one Its v0 answer 0. Its v0 answer 1.",
-        "v0 two ü Another v0 answer 0. Another v0 answer 1.",
+        "v0 one\nIts v0 answer 0.\nIts v0 answer 1.",
+        "v0 two ü\nAnother v0 answer 0.\nAnother v0 answer 1.",
     )
-    assert pool["v1"].references[0] == "v1 one Its v1 answer 1."
-    assert pool["v2"].references[1] == "v2 two ü Another v2 answer 0. Its v2 answer 1."
+    assert pool["v1"].references[0] == "v1 one\nIts v1 answer 1."
+    assert pool["v2"].references[1] == "v2 two ü\nAnother v2 answer 0.\nIts v2 answer 1."
     assert len(pool["v2"].segments) == 2
     plain = write_pool(tmp_path / "plain.jsonl", Writer(), SAMPLES)
     assert plain is not None

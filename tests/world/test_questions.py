@@ -7,18 +7,11 @@ from functools import cache
 import numpy as np
 import pytest
 
+from vcap_jax.world.asking import WORDINGS, Asked, answer_of, read_question
 from vcap_jax.world.captions import full_caption, weak_caption
 from vcap_jax.world.facts import caption_claims, scene_facts
 from vcap_jax.world.image_scenes import sample_image_scene
-from vcap_jax.world.questions import (
-    WORDINGS,
-    Asked,
-    answer_of,
-    question,
-    read_question,
-    scene_questions,
-    told_by,
-)
+from vcap_jax.world.questions import question, scene_questions, told_by
 from vcap_jax.world.scenes import Scene, VideoScene
 from vcap_jax.world.slots import question_of
 from vcap_jax.world.video_scenes import sample_video_scene

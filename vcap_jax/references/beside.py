@@ -34,7 +34,7 @@ class Asking:
 
     def settings(self) -> JsonDict:
         """As a pool's header has it."""
-        return {"questions": list(self.questions), "questions_per_sample": self.each}
+        return {"questions": list(self.questions), "questions_per_sample": self.each, "questions_told": True}
 
     def items(self, samples: Sequence[Sample], *, seed: int, skip: int) -> list[Sample]:
         """``each`` items of every sample, named ``ID?k``, but for the first ``skip``. A sample's questions are in the
@@ -55,12 +55,13 @@ class Asking:
 
 
 def with_answers(references: Sequence[str], answers: Sequence[Sequence[str]]) -> tuple[str, ...]:
-    """Each reference with an answer to each question behind it.
+    """Each reference with an answer to each question behind it, a line each.
 
-    answers: to each question as many as there are references; where some were left out, the last stands for them.
+    answers: to each question, behind it, as many as there are references; where some were left out, the last stands for
+    them.
     """
     return tuple(
-        " ".join([text, *(said[min(number, len(said) - 1)] for said in answers)])
+        "\n".join([text, *(said[min(number, len(said) - 1)] for said in answers)])
         for number, text in enumerate(references)
     )
 

@@ -102,6 +102,8 @@ class CaptionWriter:
             texts = [text for text, cut in kept if text and not (cut and self._ended_only)]
             if window is not None:
                 texts = list(filter(None, map(description, texts)))
+            if part == ANSWERS:  # whoever reads an answer has to know what was asked
+                texts = [f"{prompts[done.sample.id]} {text}" for text in texts]
             if texts:
                 yield Written(
                     index=place_of[done.sample.id][0],

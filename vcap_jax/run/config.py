@@ -48,8 +48,8 @@ class ReferenceConfig:
     """Tokens of a reference at most; null takes rollout.max_completion_length. An answer to a question
     has as many."""
     questions: tuple[str, ...] = ()
-    """What the captioner is asked about a sample beside its request; the answers are put behind the
-    reference. Ask for sentences: whoever reads them does not see the question."""
+    """What the captioner is asked about a sample beside its request. The questions are put behind the
+    reference, each with its answer on a line of its own."""
     questions_per_sample: int = Field(default=0, ge=0)
     """How many of these each sample is asked, drawn from its id; 0 asks all."""
 

@@ -17,6 +17,7 @@ from functools import partial
 
 import numpy as np
 
+from vcap_jax.world.asking import NOTHING, take_answers
 from vcap_jax.world.sentences import (
     NUMBER,
     REFERENCES,
@@ -44,6 +45,7 @@ from vcap_jax.world.vocabulary import (
     LIGHTS,
     NEIGHBOURS,
     OBJECTS,
+    PLURALS,
     SHAPES,
     SIDES,
     Claim,
@@ -69,7 +71,6 @@ _LIGHT_FORMS = ("the light comes from {side}.", "light falls from {side}.")
 _BACKGROUND_FORMS = ("the background is {colour}.", "it has a {colour} background.")
 _UNDERSTOOD_BACKGROUND_FORMS = ("the scene has a {colour} background.",)
 
-PLURALS = {shape: f"{shape}es" if shape.endswith("s") else f"{shape}s" for shape in SHAPES}
 _SHAPE_OF = {plural: shape for shape, plural in PLURALS.items()}
 _SIDES_OF_LIGHT = {light: f"the {light}" if light in ("left", "right") else light for light in LIGHTS}
 _LIGHT_OF = {words: light for light, words in _SIDES_OF_LIGHT.items()}
@@ -139,9 +140,10 @@ def say_image(facts: Mapping[Slot, str], wording: Wording, background_first: boo
 
 @dataclass(frozen=True)
 class ImageCaption:
-    """A caption as the grammar reads it."""
+    """A caption as the grammar reads it. empty: places at which it answers that nothing is."""
 
     sentences: tuple[Sentence, ...]
+    empty: tuple[str, ...] = ()
 
     @property
     def claims(self) -> tuple[Claim, ...]:
@@ -150,8 +152,14 @@ class ImageCaption:
 
 
 def parse_image(text: str) -> ImageCaption:
-    """Reads any text as a caption; a sentence that is not one of the grammar's forms claims nothing."""
-    return ImageCaption(read_sentences(text, _FORMS))
+    """Reads any text as a caption; a sentence that is not one of the grammar's forms, nor a question with its answer,
+    claims nothing."""
+    told, answers = take_answers(text)
+    answered = (Sentence(one.text, () if one.claim is None else (one.claim,)) for one in answers)
+    return ImageCaption(
+        sentences=(*read_sentences(told, _FORMS), *answered),
+        empty=tuple(one.asked for one in answers if isinstance(one.asked, str) and one.answer == NOTHING),
+    )
 
 
 def _relation_claims(match: re.Match[str]) -> list[Claim] | None:

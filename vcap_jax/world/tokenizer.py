@@ -24,9 +24,9 @@ from vcap_jax.models.qwen3_vl.processing.chat_template import (
     SPECIAL_TOKENS,
 )
 from vcap_jax.models.qwen3_vl.processing.public import transformers
+from vcap_jax.world.asking import WORDINGS, Asked, put
 from vcap_jax.world.captions import IMAGE_SLOTS, sayable_facts, video_slots
 from vcap_jax.world.image_grammar import IMAGE_PROMPT, describe_image
-from vcap_jax.world.questions import WORDINGS, Asked, put
 from vcap_jax.world.video_grammar import VIDEO_PROMPT, describe_video
 from vcap_jax.world.vocabulary import IMAGE_PLACES, NUMBERS, VALUES
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from vcap_jax.world.asking import take_answers
 from vcap_jax.world.image_grammar import (
     BACKGROUND_WORDS,
     OBJECT_FORMS,
@@ -239,7 +240,9 @@ def parse_segment(text: str) -> tuple[Sentence, ...]:
 
 
 def parse_video(text: str) -> VideoCaption:
-    """Reads any text as a caption; what does not fit the layout or the grammar claims nothing."""
+    """Reads any text as a caption; what does not fit the layout or the grammar claims nothing. A question with its
+    answer is a segment of its own if it names times, and belongs to the summary if it does not."""
+    text, answers = take_answers(text)
     headers = list(_HEADER.finditer(text))
     stray = text[: headers[0].start()] if headers else text
     segments: list[Segment] = []
@@ -252,6 +255,14 @@ def parse_video(text: str) -> VideoCaption:
         else:
             sentences = read_sentences(body, _SHOT_FORMS)
             segments.append(Segment(float(header["start"]), float(header["end"]), sentences))
+    for one in answers:
+        span = None if isinstance(one.asked, str) else one.asked.span
+        claim = one.claim if span or (one.claim and one.claim[0][0] == "video") else None
+        sentence = Sentence(one.text, () if claim is None else (claim,))
+        if span:
+            segments.append(Segment(*span, (sentence,)))
+        else:
+            summary.append(sentence)
     return VideoCaption(
         segments=tuple(segments),
         summary=tuple(summary),

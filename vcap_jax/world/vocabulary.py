@@ -38,6 +38,7 @@ Facts = dict[Slot, str]
 """Slot -> value: at most one answer to each question."""
 
 SHAPES = ("circle", "square", "triangle", "star", "cross", "ring", "arrow", "crescent")
+PLURALS = {shape: f"{shape}es" if shape.endswith("s") else f"{shape}s" for shape in SHAPES}
 DIRECTED = ("triangle", "arrow", "crescent")
 """Shapes that point somewhere: a triangle and an arrow with their tip, a crescent with its horns."""
 COLOURS: Mapping[str, tuple[int, int, int]] = {

@@ -71,6 +71,22 @@ def test_rules(candidate: list[Claim], reference: list[Claim], correctness: int,
     assert (outcome.correctness, outcome.completeness) == (correctness, completeness)
 
 
+def test_things_that_the_reference_says_are_not_there_are_looked_for() -> None:
+    empty = {("center", "shape"), A, B}
+    invented: Claim = (("center", "shape"), "ring")
+    # Invented where the witness says that nothing is: tested, and refuted.
+    outcome = adjudicate([invented, (C, "blue")], [(C, "blue")], verdict, (), empty)
+    assert (outcome.armed, outcome.survived, outcome.completeness) == (2, 1, 10)
+    # A witness that overlooks a thing marks it; who tells of it gains, who does not loses nothing.
+    seen = adjudicate([(A, "red"), (B, "star")], [(C, "blue")], verdict, (), empty)
+    assert (seen.armed, seen.survived, seen.covered) == (2, 2, 0)
+    assert adjudicate([(C, "blue")], [(C, "blue")], verdict, (), empty).completeness == 10
+    # Without a picture it is believed, but for what it says itself.
+    trusted = taken_on_trust([(A, "red")], empty)
+    blind = adjudicate([invented, (A, "red"), (C, "pink")], [(A, "red")], trusted, (), empty)
+    assert (blind.armed, blind.survived) == (2, 1)
+
+
 OVER: Claim = (("top left", "top center", "overlap"), "covers")
 UNDER: Claim = (("top center", "top left", "overlap"), "covers")
 

@@ -130,6 +130,26 @@ def test_errors_of_the_reference_hurt_only_where_there_is_no_picture(judge: Embe
         assert scores(judge.answer(body("image", None, reference, reference))) == [10, 10, 10]
 
 
+def test_a_reference_that_says_where_nothing_is_has_inventions_found(judge: EmbeddedJudge) -> None:
+    for index in range(10):
+        scene = sample_image_scene(39, index)
+        filled = {thing.place for thing in scene.objects}
+        empty = next((place for place in IMAGE_PLACES if place not in filled), None)
+        if empty is None:
+            continue
+        told = full_caption(scene, np.random.default_rng(index))
+        invented = f"{told} At the {empty} is a red circle."
+        assert scores(judge.answer(about(scene, invented, told))) == [10, 10, 10]
+        answered = f"{told}\nWhat is at the {empty}? Nothing."
+        found = judge.answer(about(scene, invented, answered))
+        assert isinstance(found["Correctness"], int)
+        assert found["Correctness"] < 10
+        assert f"says circle for the shape at the {empty}" in str(found["Analysis"])
+        assert scores(judge.answer(about(scene, told, answered))) == [10, 10, 10]
+        # The caption gains nothing by saying so itself.
+        assert scores(judge.answer(about(scene, answered, answered)))[:2] == [10, 10]
+
+
 def test_without_a_reference_the_judgement_is_coarse(judge: EmbeddedJudge) -> None:
     rng = np.random.default_rng(4)
     levels = set()

@@ -21,11 +21,12 @@ from vcap_jax.recipes.teaching.corpus import (
     place_lesson,
     places_of,
 )
+from vcap_jax.world.asking import WORDINGS, answer_of, read_question
 from vcap_jax.world.dataset import sample_scene
 from vcap_jax.world.facts import caption_claims, scene_facts
 from vcap_jax.world.habits import MOST_STATED, SceneHabit
 from vcap_jax.world.image_grammar import parse_image
-from vcap_jax.world.questions import WORDINGS, answer_of, question, read_question
+from vcap_jax.world.questions import question
 from vcap_jax.world.scenes import Modality
 from vcap_jax.world.slots import question_of
 from vcap_jax.world.tiny_policy import Prompts

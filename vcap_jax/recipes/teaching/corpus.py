@@ -22,10 +22,11 @@ from jaxtyping import Int
 from vcap_jax.models.family import Processor
 from vcap_jax.parallel.arrays import ArrayT
 from vcap_jax.system.json_values import JsonDict
+from vcap_jax.world.asking import NOTHING, PLACE_FORMS, WORDINGS, answer_of
 from vcap_jax.world.facts import caption_claims, scene_facts
 from vcap_jax.world.habits import MOST_STATED, SceneHabit, scene_habit, stated_slots
 from vcap_jax.world.image_grammar import say_image
-from vcap_jax.world.questions import WORDINGS, answer_of, question
+from vcap_jax.world.questions import question
 from vcap_jax.world.scenes import ImageScene, Scene, VideoScene, pick, places_of
 from vcap_jax.world.sentences import capitalised, draw_wording
 from vcap_jax.world.video_grammar import say_shot
@@ -37,13 +38,6 @@ from vcap_jax.world.vocabulary import (
     Slot,
 )
 
-NOTHING = "Nothing."
-"""The answer to the question what is at a place where nothing is."""
-_WHAT = (
-    "What is at the {place}{when}?",
-    "What does the {place} show{when}?",
-    "What about the {place}{when}?",
-)
 RELATIONS = ("level", "side", "overlap")
 """Kinds of facts about two objects: their questions are longer than others."""
 _TURN = "<|im_end|>\n<|im_start|>assistant\n"
@@ -73,7 +67,7 @@ def place_lesson(scene: Scene, facts: Facts, owner: Slot, rng: np.random.Generat
     if isinstance(scene, VideoScene):
         start, end = scene.shots[int(owner[0])].seconds
         when = f" from {start:.1f} to {end:.1f} seconds"
-    asked = pick(rng, _WHAT).format(place=place, when=when)
+    asked = pick(rng, PLACE_FORMS).format(place=place, when=when)
     wording = draw_wording(rng)
     told: Facts = {(place, kind): facts[*owner, kind] for kind in kinds if (*owner, kind) in facts}
     if not told:
