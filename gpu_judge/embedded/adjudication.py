@@ -23,7 +23,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from vcap_jax.world.noisy_perception import ImperfectSight
-from vcap_jax.world.slots import question_of, slot_words
+from vcap_jax.world.slots import object_of, question_of, slot_words
 from vcap_jax.world.video_grammar import NO_SHOT
 from vcap_jax.world.vocabulary import Claim, Slot
 
@@ -97,10 +97,10 @@ def taken_on_trust(reference: Sequence[Claim], empty: Collection[Slot] = ()) -> 
     believed = by_question(reference)
 
     def verdict(slot: Slot, value: str) -> bool | None:
-        if slot in empty and slot not in believed:
-            return False
         answers = believed.get(question_of(slot))
-        return None if answers is None else (slot, value) in answers
+        if answers is None:
+            return False if object_of(slot) in empty else None
+        return (slot, value) in answers
 
     return verdict
 
@@ -120,9 +120,10 @@ def adjudicate(
         verdict: what the evidence says.
         undecided: slots that there is evidence of, but none that could decide. Whatever is claimed about them, even in
             contradiction, is neither armed nor expected.
-        empty: slots of things that the reference says are not there. It marks them, and expects nothing there.
+        empty: whose slots (``object_of``) the reference says cannot be filled, as nothing is there. It marks them, and
+            expects nothing of the candidate.
     """
-    marked = {question_of(slot) for slot, _ in reference} | set(empty)
+    marked = {question_of(slot) for slot, _ in reference}
     claimed = by_question(claim for claim in candidate if claim[0] not in undecided)
     armed = survived = 0
     problems = []
@@ -134,7 +135,7 @@ def adjudicate(
         elif slot[0] == NO_SHOT:
             armed += 1
             problems.append(f"gives a time range that fits no shot for {slot_words(slot)} ({value})")
-        elif question in marked and (holds := verdict(slot, value)) is not None:
+        elif (question in marked or object_of(slot) in empty) and (holds := verdict(slot, value)) is not None:
             armed += 1
             survived += holds
             if not holds:

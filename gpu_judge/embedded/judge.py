@@ -20,12 +20,12 @@ from gpu_judge.embedded.questions import answer_questions, asks_questions
 from gpu_judge.embedded.reasonability import reasonability
 from gpu_judge.embedded.request import BadRequest, JudgeRequest, read_content, read_request
 from gpu_judge.embedded.stages import answer_stage
-from gpu_judge.embedded.windows import Window, claims_in_window, window_shots
+from gpu_judge.embedded.windows import Window, claims_in_window, empty_in_window, window_shots
 from vcap_jax.system.json_values import JsonObject
 from vcap_jax.world.image_grammar import parse_image
 from vcap_jax.world.noisy_perception import ImperfectSight, PerceptionConfig
 from vcap_jax.world.video_grammar import VideoCaption, parse_segment, parse_video
-from vcap_jax.world.vocabulary import IMAGE_ATTRIBUTES, Claim, Slot
+from vcap_jax.world.vocabulary import Claim, Slot
 
 Answer = dict[str, str | int]
 _MOST_SEGMENTS = 10_000
@@ -81,8 +81,7 @@ def judge_image(request: JudgeRequest, sight: ImperfectSight | None) -> Answer:
     if request.reference is None:
         return _quality_answer(caption.claims, None, sight, prose)
     told = parse_image(request.reference)
-    empty = [(place, kind) for place in told.empty for kind in IMAGE_ATTRIBUTES]
-    return _quality_answer(caption.claims, told.claims, sight, prose, empty)
+    return _quality_answer(caption.claims, told.claims, sight, prose, told.empty)
 
 
 def judge_segment(request: JudgeRequest, sight: ImperfectSight | None) -> Answer:
@@ -95,9 +94,12 @@ def judge_segment(request: JudgeRequest, sight: ImperfectSight | None) -> Answer
     else:
         window = window_shots(sight.shots)
     claims = claims_in_window(request.candidate, window)
-    reference = None if request.reference is None else claims_in_window(request.reference, window)
     parts = [segment.sentences for segment in caption.segments] or [parse_segment(request.candidate)]
-    return _quality_answer(claims, reference, sight, read_prose(parts))
+    prose = read_prose(parts)
+    if request.reference is None:
+        return _quality_answer(claims, None, sight, prose)
+    marked = claims_in_window(request.reference, window)
+    return _quality_answer(claims, marked, sight, prose, empty_in_window(request.reference, window))
 
 
 def judge_video(request: JudgeRequest, sight: ImperfectSight | None) -> Answer:
@@ -113,7 +115,8 @@ def judge_video(request: JudgeRequest, sight: ImperfectSight | None) -> Answer:
     if not claims:
         return _silent("Reasonability", "Correctness", "Completeness")
     prose = read_prose([caption.stray, *(segment.sentences for segment in caption.segments), caption.summary])
-    outcome, scores = _scores(claims, None if told is None else told.claims(shots), sight)
+    marked, empty = (None, ()) if told is None else (told.claims(shots), told.empty(shots))
+    outcome, scores = _scores(claims, marked, sight, empty)
     segments = [
         (s.start, s.end) for s in caption.segments if any(sentence.claims for sentence in s.sentences)
     ]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from vcap_jax.world.sentences import Sentence, distinct
 from vcap_jax.world.video_grammar import parse_segment, parse_video, shot_of
-from vcap_jax.world.vocabulary import Claim
+from vcap_jax.world.vocabulary import Claim, Slot
 
 LEAST_SHARE = 0.25
 """A shot that fills no more than this of a window is a sliver at its edge, about which nothing is asked."""
@@ -48,6 +49,17 @@ def claims_in_window(text: str, window: Window) -> tuple[Claim, ...]:
     A segment is about the shot that holds most of its part inside the window; one outside is out of range and
     says nothing here. Text without segments is about the longest shot.
     """
+    told = _sentences_in_window(text, window)
+    return distinct(((shot, *slot), value) for shot, sentence in told for slot, value in sentence.claims)
+
+
+def empty_in_window(text: str, window: Window) -> list[Slot]:
+    """The places of the window's shots at which a description says that nothing is."""
+    return [(shot, sentence.empty) for shot, sentence in _sentences_in_window(text, window) if sentence.empty]
+
+
+def _sentences_in_window(text: str, window: Window) -> Iterator[tuple[int, Sentence]]:
+    """Each sentence that concerns the window, with the shot that it is about."""
     first, last = window.span
     caption = parse_video(text)
     spans: list[tuple[Span, tuple[Sentence, ...]]]
@@ -57,11 +69,9 @@ def claims_in_window(text: str, window: Window) -> tuple[Claim, ...]:
         spans = [(max(window.shots, key=lambda shot: shot[1] - shot[0]), parse_segment(text))]
     else:
         spans = []
-    found: list[Claim] = []
     for (start, end), sentences in spans:
         if end <= start:
             continue
         shot = shot_of(start, end, window.shots)
         if shot not in window.slivers:
-            found += [((shot, *slot), value) for sentence in sentences for slot, value in sentence.claims]
-    return distinct(found)
+            yield from ((shot, sentence) for sentence in sentences)

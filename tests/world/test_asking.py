@@ -10,6 +10,7 @@ from vcap_jax.world.facts import caption_claims, scene_facts
 from vcap_jax.world.image_grammar import parse_image
 from vcap_jax.world.questions import scene_questions
 from vcap_jax.world.scenes import Modality, VideoScene
+from vcap_jax.world.video_grammar import parse_video
 
 
 @pytest.mark.parametrize("modality", ["image", "video"])
@@ -39,7 +40,7 @@ def test_a_place_is_answered_by_a_caption_or_said_to_be_empty() -> None:
         # Who asks in a caption writes text that describes nothing.
         assert question in [sentence.text for sentence in told.sentences if not sentence.claims]
         bare = parse_image(f"{question} {NOTHING}")
-        assert (bare.claims, bare.empty) == ((), ("top left",))
+        assert (bare.claims, bare.empty) == ((), (("top left",),))
         assert [sentence.claims for sentence in bare.sentences] == [()]
 
 
@@ -78,6 +79,28 @@ def test_an_answer_about_a_clip_is_about_the_shot_whose_times_are_asked_of() -> 
     assert caption_claims(scene, "What colour is the background? navy") == ()
 
 
+def test_a_place_of_a_clip_is_answered_for_the_shot_whose_times_are_asked_of() -> None:
+    scene = sample_scene("video", 52, 0)
+    assert isinstance(scene, VideoScene)
+    (_, cut), (_, end) = scene.shots[0].seconds, scene.shots[1].seconds
+    caption = f"[0.0 - {cut:.1f}] The background is navy."
+    told = parse_video(
+        f"{caption}\n"
+        f"What is at the top left from {cut:.1f} to {end:.1f} seconds? At the top left a red ring moves up.\n"
+        f"What is at the top right from 0.0 to {cut:.1f} seconds? Nothing."
+    )
+    shots = [shot.seconds for shot in scene.shots]
+    assert told.claims(shots) == (
+        ((0, "scene", "background"), "navy"),
+        ((1, "top left", "shape"), "ring"),
+        ((1, "top left", "colour"), "red"),
+        ((1, "top left", "motion"), "up"),
+    )
+    assert told.empty(shots) == ((0, "top right"),)
+    # Of a picture no times are asked.
+    assert parse_image("What is at the top left from 0.0 to 1.0 seconds? Nothing.").empty == ()
+
+
 def test_a_text_without_questions_stays_as_it_is() -> None:
     text = "A line. \n\n  Another one.\n"
-    assert take_answers(text) == (text, [])
+    assert take_answers(text, timed=True) == (text, [])

@@ -1,6 +1,6 @@
 """The language of short questions: what they ask, how they are put, and what their answers say.
 
-A question is about one slot, or about all that is at a place of a picture. Who covers whom is asked of two objects
+A question is about one slot, or about all that is at a place. Who covers whom is asked of two objects
 together, so the answer is one of their places. A question about a video names the times of a shot, because whoever has
 the caption only knows its segments by their times.
 
@@ -13,11 +13,10 @@ A text may hold lines of a question and its answer, as references that a caption
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
-from vcap_jax.world.sentences import alternatives, capitalised
+from vcap_jax.world.sentences import Form, Sentence, alternatives, capitalised, read_sentences
 from vcap_jax.world.slots import question_of
 from vcap_jax.world.vocabulary import (
     BACKGROUND,
@@ -110,9 +109,7 @@ _READERS = tuple(
     for kind, templates in _FORMS.items()
     for template in templates
 )
-_PLACE_READERS = tuple(
-    re.compile(form.replace("?", r"\?").format(place=_PARTS["place"], when="")) for form in PLACE_FORMS
-)
+_PLACE_READERS = tuple(re.compile(form.replace("?", r"\?").format(**_PARTS)) for form in PLACE_FORMS)
 
 
 @dataclass(frozen=True)
@@ -120,6 +117,14 @@ class Asked:
     """What a question is about. span: start and end in seconds of a video's shot, which its slot then lacks."""
 
     slot: Slot
+    span: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True)
+class Place:
+    """A question about all that is at a place. span: as of ``Asked``."""
+
+    place: str
     span: tuple[float, float] | None = None
 
 
@@ -156,8 +161,7 @@ def read_question(text: str) -> Asked | None:
     for kind, pattern in _READERS:
         if (match := pattern.fullmatch(plain)) is not None:
             found = match.groupdict()
-            span = None if found.get("start") is None else (float(found["start"]), float(found["end"]))
-            return Asked(_slot(kind, found), span)
+            return Asked(_slot(kind, found), _span(found))
     return None
 
 
@@ -171,22 +175,19 @@ def _slot(kind: str, found: Mapping[str, str]) -> Slot:
     return (found["place"], kind)
 
 
-class Answered(NamedTuple):
-    """A question in a text, with its answer.
+@dataclass(frozen=True)
+class Answered:
+    """A line of a text with a question and its answer."""
 
-    text: what stands there, without an answer that is a caption of its own. asked: what is asked; a place of a
-    picture, where it is all that is there.
-    """
-
-    text: str
-    asked: Asked | str
+    question: str
+    asked: Asked | Place
     answer: str
 
     @property
     def claim(self) -> Claim | None:
         """What the answer claims, without the shot where the question names times; None for an answer that is none of
         the question's options, and of a whole place, whose answer is a caption."""
-        if isinstance(self.asked, str):
+        if isinstance(self.asked, Place):
             return None
         slot, said = self.asked.slot, self.answer.rstrip(".").lower()
         told = next((option for option in options_of(slot) if option.lower() == said), None)
@@ -196,9 +197,19 @@ class Answered(NamedTuple):
             return slot, told
         return (told, next(place for place in slot[:2] if place != told), "overlap"), "covers"
 
+    def sentences(self, forms: Sequence[Form]) -> tuple[Sentence, ...]:
+        """What stands there, as a caption whose sentences have these forms; without the shot, too."""
+        line = f"{self.question} {self.answer}"
+        if isinstance(self.asked, Asked):
+            return (Sentence(line, () if self.claim is None else (self.claim,)),)
+        if self.answer == NOTHING:
+            return (Sentence(line, (), empty=self.asked.place),)
+        return (Sentence(self.question, ()), *read_sentences(self.answer, forms))
 
-def take_answers(text: str) -> tuple[str, list[Answered]]:
-    """A text without its lines of question and answer, and these. A caption that answers what is at a place stays."""
+
+def take_answers(text: str, *, timed: bool) -> tuple[str, list[Answered]]:
+    """A text without its lines of question and answer, and these. timed: also of questions that name times, as there
+    are none about pictures."""
     if "?" not in text:
         return text, []
     found: list[Answered] = []
@@ -206,16 +217,20 @@ def take_answers(text: str) -> tuple[str, list[Answered]]:
     for line in text.split("\n"):
         question, mark, answer = (part.strip() for part in line.partition("?"))
         about = read_question(question + mark) or _read_place(question + mark)
-        if about is None or not answer:
+        if about is None or not answer or (about.span is not None and not timed):
             rest.append(line)
-        elif isinstance(about, str) and answer != NOTHING:
-            found.append(Answered(question + mark, about, answer))
-            rest.append(answer)
         else:
-            found.append(Answered(line, about, answer))
+            found.append(Answered(question + mark, about, answer))
     return "\n".join(rest), found
 
 
-def _read_place(text: str) -> str | None:
-    matches = (pattern.fullmatch(text) for pattern in _PLACE_READERS)
-    return next((match["place"] for match in matches if match is not None), None)
+def _read_place(text: str) -> Place | None:
+    for pattern in _PLACE_READERS:
+        if (match := pattern.fullmatch(text)) is not None:
+            return Place(match["place"], _span(match.groupdict()))
+    return None
+
+
+def _span(found: Mapping[str, str | None]) -> tuple[float, float] | None:
+    start, end = found.get("start"), found.get("end")
+    return None if start is None or end is None else (float(start), float(end))

@@ -17,7 +17,7 @@ from functools import partial
 
 import numpy as np
 
-from vcap_jax.world.asking import NOTHING, take_answers
+from vcap_jax.world.asking import take_answers
 from vcap_jax.world.sentences import (
     NUMBER,
     REFERENCES,
@@ -140,26 +140,27 @@ def say_image(facts: Mapping[Slot, str], wording: Wording, background_first: boo
 
 @dataclass(frozen=True)
 class ImageCaption:
-    """A caption as the grammar reads it. empty: places at which it answers that nothing is."""
+    """A caption as the grammar reads it."""
 
     sentences: tuple[Sentence, ...]
-    empty: tuple[str, ...] = ()
 
     @property
     def claims(self) -> tuple[Claim, ...]:
         """Everything the caption claims, each claim once; a slot may occur with several values."""
         return distinct(claim for sentence in self.sentences for claim in sentence.claims)
 
+    @property
+    def empty(self) -> tuple[Slot, ...]:
+        """Whose slots (see ``object_of``) it says cannot be filled, as nothing is there."""
+        return tuple((sentence.empty,) for sentence in self.sentences if sentence.empty)
+
 
 def parse_image(text: str) -> ImageCaption:
     """Reads any text as a caption; a sentence that is not one of the grammar's forms, nor a question with its answer,
     claims nothing."""
-    told, answers = take_answers(text)
-    answered = (Sentence(one.text, () if one.claim is None else (one.claim,)) for one in answers)
-    return ImageCaption(
-        sentences=(*read_sentences(told, _FORMS), *answered),
-        empty=tuple(one.asked for one in answers if isinstance(one.asked, str) and one.answer == NOTHING),
-    )
+    told, answers = take_answers(text, timed=False)
+    answered = (sentence for one in answers for sentence in one.sentences(_FORMS))
+    return ImageCaption((*read_sentences(told, _FORMS), *answered))
 
 
 def _relation_claims(match: re.Match[str]) -> list[Claim] | None:

@@ -51,10 +51,12 @@ class Sentence:
     """A piece of a caption and what it claims (nothing, if the grammar does not know its form).
 
     In a segment of a video caption the slots of ``claims`` lack the shot, which follows from the segment's times.
+    empty: a place at which it says that nothing is. That is no claim: no caption is expected to say what is not there.
     """
 
     text: str
     claims: tuple[Claim, ...]
+    empty: str | None = None
 
 
 @dataclass(frozen=True)

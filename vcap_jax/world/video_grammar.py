@@ -126,6 +126,15 @@ class VideoCaption:
         found += [claim for sentence in self.summary for claim in sentence.claims]
         return distinct(found)
 
+    def empty(self, shots: Sequence[tuple[float, float]]) -> tuple[Slot, ...]:
+        """Whose slots (see ``object_of``) it says cannot be filled, as nothing is there."""
+        return tuple(
+            (shot_of(segment.start, segment.end, shots), sentence.empty)
+            for segment in self.segments
+            for sentence in segment.sentences
+            if sentence.empty
+        )
+
 
 def shot_of(start: float, end: float, shots: Sequence[tuple[float, float]]) -> int:
     """Index of the shot that holds more than half of the time from ``start`` to ``end``, or ``NO_SHOT``."""
@@ -241,8 +250,8 @@ def parse_segment(text: str) -> tuple[Sentence, ...]:
 
 def parse_video(text: str) -> VideoCaption:
     """Reads any text as a caption; what does not fit the layout or the grammar claims nothing. A question with its
-    answer is a segment of its own if it names times, and belongs to the summary if it does not."""
-    text, answers = take_answers(text)
+    answer is a segment of its own if it names times, and belongs to the summary if it is about the whole."""
+    text, answers = take_answers(text, timed=True)
     headers = list(_HEADER.finditer(text))
     stray = text[: headers[0].start()] if headers else text
     segments: list[Segment] = []
@@ -256,13 +265,10 @@ def parse_video(text: str) -> VideoCaption:
             sentences = read_sentences(body, _SHOT_FORMS)
             segments.append(Segment(float(header["start"]), float(header["end"]), sentences))
     for one in answers:
-        span = None if isinstance(one.asked, str) else one.asked.span
-        claim = one.claim if span or (one.claim and one.claim[0][0] == "video") else None
-        sentence = Sentence(one.text, () if claim is None else (claim,))
-        if span:
-            segments.append(Segment(*span, (sentence,)))
-        else:
-            summary.append(sentence)
+        if one.asked.span is not None:
+            segments.append(Segment(*one.asked.span, one.sentences(_SHOT_FORMS)))
+        elif one.claim is None or one.claim[0][0] == "video":
+            summary += one.sentences(())
     return VideoCaption(
         segments=tuple(segments),
         summary=tuple(summary),

@@ -72,8 +72,8 @@ def test_rules(candidate: list[Claim], reference: list[Claim], correctness: int,
 
 
 def test_things_that_the_reference_says_are_not_there_are_looked_for() -> None:
-    empty = {("center", "shape"), A, B}
-    invented: Claim = (("center", "shape"), "ring")
+    empty = [("middle center",), ("top left",)]
+    invented: Claim = (("middle center", "shape"), "ring")
     # Invented where the witness says that nothing is: tested, and refuted.
     outcome = adjudicate([invented, (C, "blue")], [(C, "blue")], verdict, (), empty)
     assert (outcome.armed, outcome.survived, outcome.completeness) == (2, 1, 10)

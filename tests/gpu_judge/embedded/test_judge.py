@@ -18,7 +18,7 @@ from vcap_jax.world.image_scenes import sample_image_scene
 from vcap_jax.world.scenes import Modality
 from vcap_jax.world.video_grammar import describe_video
 from vcap_jax.world.video_scenes import sample_video_scene
-from vcap_jax.world.vocabulary import COLOURS, IMAGE_PLACES, VIDEO_SECONDS
+from vcap_jax.world.vocabulary import COLOURS, IMAGE_PLACES, VIDEO_PLACES, VIDEO_SECONDS
 
 IMAGE_KEYS = ["Analysis", "Correctness", "Completeness", "Text Quality"]
 VIDEO_KEYS = ["Analysis", "Reasonability", "Correctness", "Completeness"]
@@ -148,6 +148,33 @@ def test_a_reference_that_says_where_nothing_is_has_inventions_found(judge: Embe
         assert scores(judge.answer(about(scene, told, answered))) == [10, 10, 10]
         # The caption gains nothing by saying so itself.
         assert scores(judge.answer(about(scene, answered, answered)))[:2] == [10, 10]
+
+
+def test_in_a_clip_a_reference_says_so_of_a_shot(judge: EmbeddedJudge) -> None:
+    found = 0
+    for index in range(12):
+        scene = sample_video_scene(39, index)
+        shot = scene.shots[0]
+        places = {thing.place for thing in shot.objects}
+        empty = next((place for place in VIDEO_PLACES if place not in places), None)
+        if empty is None:
+            continue
+        found += 1
+        start, end = shot.seconds
+        told = full_caption(scene, np.random.default_rng(index))
+        first, *others = told.splitlines()
+        invented = "\n".join([f"{first} At the {empty} a red ring moves up.", *others])
+        answered = f"{told}\nWhat is at the {empty} from {start:.1f} to {end:.1f} seconds? Nothing."
+        unmarked = judge.answer(about(scene, invented, told))
+        marked = judge.answer(about(scene, invented, answered))
+        assert (unmarked["Correctness"], marked["Correctness"]) == (10, 9), (unmarked, marked)
+        assert scores(judge.answer(about(scene, told, answered))) == [10, 10, 10]
+        window = TimeWindow(start=start, end=end)
+        assert judge.answer(about_window(scene, window, invented, told))["Correctness"] == 10
+        local = judge.answer(about_window(scene, window, invented, answered))
+        assert isinstance(local["Correctness"], int)
+        assert local["Correctness"] < 10
+    assert found > 3
 
 
 def test_without_a_reference_the_judgement_is_coarse(judge: EmbeddedJudge) -> None:
