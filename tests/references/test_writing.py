@@ -136,6 +136,27 @@ def test_answers_stand_behind_the_references(tmp_path: Path) -> None:
         write_pool(tmp_path / "plain.jsonl", Writer(questions=2), SAMPLES)
 
 
+def test_questions_that_none_answers_leave_no_pool_and_are_asked_again(tmp_path: Path) -> None:
+    class Mute(Writer):
+        def answers(self, samples, indices, skip, on_bad):
+            for _, sample, k in self._items(samples, indices, self.questions, skip):
+                on_bad(BadSample(id=sample.id, reason="too long", part=f"the answer to {k}"))
+            return iter(())
+
+    bad, path = [], tmp_path / "pool.jsonl"
+    with pytest.raises(PoolError, match=r"not one of the answers to questions could be written, so .*pool"):
+        write_pool(path, Mute(questions=2), SAMPLES, on_bad=bad.append)
+    assert {one.reason for one in bad if one.part} == {"too long"}
+    # With the remedy only what was lacking is asked for.
+    again = Writer(questions=2)
+    pool = write_pool(path, again, SAMPLES)
+    alone = write_pool(tmp_path / "alone.jsonl", Writer(questions=2), SAMPLES)
+    assert pool is not None
+    assert alone is not None
+    assert pool.digest() == alone.digest()
+    assert {kind for kind, _ in again.asked} == {"answer"}
+
+
 @pytest.mark.parametrize("lives", [6, 18, 20, 28])
 def test_killed_among_the_answers_it_goes_on_and_asks_nothing_twice(tmp_path: Path, lives: int) -> None:
     alone = write_pool(tmp_path / "alone.jsonl", Writer(questions=2), SAMPLES)

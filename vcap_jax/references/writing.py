@@ -105,8 +105,9 @@ def write_pool(
     caption. on_bad: told of samples that get no entry, as they cannot be read or nothing was said of them.
     Returns the pool, or None while parts of other processes are missing. A signal ends it, with Stopped, once the
     captions in work are written.
-    Raises PoolError if another pool, or parts of another, lie at ``path``, if another process is writing the part, or
-    if no sample could be captioned; StorageError if what an interrupted attempt has read is not there any more.
+    Raises PoolError if another pool, or parts of another, lie at ``path``, if another process is writing the part, if
+    no sample could be captioned, or nothing of its windows or questions; StorageError if what an interrupted attempt
+    has read is not there any more.
     """
     shard = shard or Shard()
     report = on_bad or (lambda bad: None)
@@ -197,14 +198,22 @@ def _join(
         # Another process may have joined and tidied up between our part and this look.
         return ReferencePool.read(path) if path.exists() else None
     try:
-        entries = _entries(samples, each, {name: _read(found) for name, found in files.items()})
+        written = {name: list(_read(found)) for name, found in files.items()}
     except (FileNotFoundError, ManifestError):
         # As above, in the middle of reading.
         if path.exists():
             return ReferencePool.read(path)
         raise
+    entries = _entries(samples, each, written)
     if not entries:
         raise PoolError(f"none of {len(samples)} samples could be captioned, so {path} is not written")
+    for name, found in written.items():
+        if not found:  # references that lack all of what was asked for would be others
+            for file in files[name]:
+                file.unlink(missing_ok=True)  # it is tried again
+            raise PoolError(
+                f"not one of the {_TOLD[name]} could be written, so {path} is not; above stands why, of each"
+            )
     pool = _written(path, entries, writer.provenance)
     shutil.rmtree(parts, ignore_errors=True)
     return pool
