@@ -54,6 +54,7 @@ def test_a_place_is_answered_by_a_caption_or_said_to_be_empty() -> None:
         "Nothing.",
         "Is it red? Nothing.",
         "Which covers the other, the one at the top left or the one at the top center? bottom left",
+        "Which covers the other, the one at the top left or the one at the top left? top left",
         "How many circles are there? one",  # a number of a shape begins at two
     ],
 )

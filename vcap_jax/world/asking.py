@@ -156,7 +156,7 @@ def answer_of(slot: Slot, value: str) -> str:
 
 
 def read_question(text: str) -> Asked | None:
-    """What a question asks, in any wording; None for one that :func:`question` does not put."""
+    """What a question asks, in any wording; None for one that :func:`put` does not write."""
     plain = text[:1].lower() + text[1:]
     for kind, pattern in _READERS:
         if (match := pattern.fullmatch(plain)) is not None:
@@ -195,7 +195,8 @@ class Answered:
             return None
         if slot[-1] != "overlap":
             return slot, told
-        return (told, next(place for place in slot[:2] if place != told), "overlap"), "covers"
+        covered = [place for place in slot[:2] if place != told]
+        return ((told, *covered, "overlap"), "covers") if covered else None  # it may ask of one and the same
 
     def sentences(self, forms: Sequence[Form]) -> tuple[Sentence, ...]:
         """What stands there, as a caption whose sentences have these forms; without the shot, too."""
