@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -21,6 +22,8 @@ from vcap_jax.reward.config import LocalConfig
 from vcap_jax.run.config import ReferenceConfig, RunConfig
 from vcap_jax.world.backbone import BACKBONE_FOLDER
 from vcap_jax.world.dataset import write_dataset
+from vcap_jax.world.image_grammar import parse_image
+from vcap_jax.world.video_grammar import parse_video
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLES = [Sample(id=f"s{i}", images=(Path(f"{i}.png"),), prompt="Its own.") for i in range(300)]
@@ -58,12 +61,25 @@ def test_more_questions_than_there_are_and_empty_ones_are_refused() -> None:
         load_config(RunConfig, [], ["references.questions=['a?', ' ']"])
 
 
-def test_the_fragment_asks_about_three_of_nine_places() -> None:
-    files = ["configs/embedded/image.yaml", "configs/references/places.yaml"]
-    asking = Asking.of(load_config(RunConfig, [ROOT / file for file in files], []).references)
+@pytest.mark.parametrize(
+    ("modality", "fragment", "questions", "each"),
+    [("image", "places", 9, 3), ("video", "clip_places", 12, 4)],
+)
+def test_the_fragments_ask_about_some_of_the_places(
+    modality: Literal["image", "video"], fragment: str, questions: int, each: int
+) -> None:
+    files = [f"configs/embedded/{modality}.yaml", f"configs/references/{fragment}.yaml"]
+    config = load_config(RunConfig, [ROOT / file for file in files], [])
+    asking = Asking.of(config.references)
     assert asking is not None
-    assert len(set(asking.questions)) == 9
-    assert asking.each == 3
+    assert len(set(asking.questions)) == questions
+    assert asking.each == each
+    # The embedded world reads each as what it asks for.
+    for question in asking.questions:
+        line = f"{question} Nothing."
+        thirds = [(0.0, 2.0), (2.0, 4.0), (4.0, 6.0)]
+        empty = parse_image(line).empty if modality == "image" else parse_video(line).empty(thirds)
+        assert len(empty) == 1
 
 
 def test_answers_that_are_lacking_are_made_up_for_by_the_last() -> None:
