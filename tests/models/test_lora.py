@@ -14,7 +14,7 @@ from vcap_jax.models.lora import TARGETS, Additions, LoraConfig, adapters, attac
 from vcap_jax.models.policy import ModelConfig, split_adapters
 from vcap_jax.models.qwen3_vl.model import Qwen3VL
 from vcap_jax.models.qwen3_vl.partition import RULES
-from vcap_jax.models.qwen3_vl.weight_table import abstract_model, checkpoint_tensors
+from vcap_jax.models.qwen3_vl.weight_table import checkpoint_tensors
 from vcap_jax.models.qwen3_vl.weights import load_pretrained, save_pretrained
 from vcap_jax.models.weight_map import flat_parameters
 from vcap_jax.parallel.sharding import MeshConfig, Placement, partition
@@ -131,7 +131,7 @@ def test_gradients_reach_the_adapters_and_nothing_else():
 
 def test_an_abstract_model_gets_abstract_adapters_of_the_same_shapes():
     lora = LoraConfig(rank=2, targets=("q_proj", "k_proj", "v_proj", "up_proj"))
-    model = abstract_model(tiny_model().config)
+    model = Qwen3VL.abstract(tiny_model().config)
     attach(model, lora, param_dtype=jnp.bfloat16)
     there = flat_parameters(adapted(lora))
     here = flat_parameters(model)

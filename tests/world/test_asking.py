@@ -77,7 +77,9 @@ def test_an_answer_about_a_clip_is_about_the_shot_whose_times_are_asked_of() -> 
     asked = f"What colour is the background from {start:.1f} to {end:.1f} seconds? navy"
     assert caption_claims(scene, asked) == (((0, "scene", "background"), "navy"),)
     # Without times it is of no shot.
-    assert caption_claims(scene, "What colour is the background? navy") == ()
+    bare = "What colour is the background? navy"
+    assert caption_claims(scene, bare) == ()
+    assert [sentence.text for sentence in parse_video(bare).sentences] == [bare]
 
 
 def test_a_place_of_a_clip_is_answered_for_the_shot_whose_times_are_asked_of() -> None:

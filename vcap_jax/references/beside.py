@@ -57,8 +57,8 @@ class Asking:
 def with_answers(references: Sequence[str], answers: Sequence[Sequence[str]]) -> tuple[str, ...]:
     """Each reference with an answer to each question behind it, a line each.
 
-    answers: to each question, behind it, as many as there are references; where some were left out, the last stands for
-    them.
+    answers: of each question as many as there are references, the question before each; where some were left out, the
+    last stands for them.
     """
     return tuple(
         "\n".join([text, *(said[min(number, len(said) - 1)] for said in answers)])

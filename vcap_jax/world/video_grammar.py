@@ -267,8 +267,9 @@ def parse_video(text: str) -> VideoCaption:
     for one in answers:
         if one.asked.span is not None:
             segments.append(Segment(*one.asked.span, one.sentences(_SHOT_FORMS)))
-        elif one.claim is None or one.claim[0][0] == "video":
-            summary += one.sentences(())
+        else:  # without times nothing is claimed of a shot
+            whole = one.claim is None or one.claim[0][0] == "video"
+            summary += one.sentences(()) if whole else (Sentence(f"{one.question} {one.answer}", ()),)
     return VideoCaption(
         segments=tuple(segments),
         summary=tuple(summary),

@@ -27,7 +27,6 @@ from vcap_jax.models.qwen3_vl.model import Qwen3VL
 from vcap_jax.models.qwen3_vl.partition import RULES
 from vcap_jax.models.qwen3_vl.processing import Processor
 from vcap_jax.models.qwen3_vl.published import CONFIGS, published_config
-from vcap_jax.models.qwen3_vl.weight_table import abstract_model
 from vcap_jax.parallel.sharding import Rule
 
 
@@ -64,7 +63,7 @@ class Qwen3VLFamily(TwoTowerFamily):
         return published_config(size)
 
     def abstract_model(self, spec: Qwen3VLConfig, settings: ModelSettings) -> Qwen3VL:
-        return abstract_model(spec, **vars(settings))
+        return Qwen3VL.abstract(spec, **vars(settings))
 
     def load(self, folder: Path, settings: ModelSettings, sharding: files.Sharding | None) -> Qwen3VL:
         return weights.load_pretrained(folder, sharding=sharding, **vars(settings))

@@ -74,13 +74,10 @@ _OLDER_PREFIXES = (
 )
 
 
-abstract_model = Qwen3VL.abstract
-
-
 @functools.cache
 def parameter_shapes(config: Qwen3VLConfig) -> Mapping[str, Shape]:
     """Dotted path -> shape of every parameter of ours; allocates nothing."""
-    return {path: leaf.shape for path, leaf in flat_parameters(abstract_model(config)).items()}
+    return {path: leaf.shape for path, leaf in flat_parameters(Qwen3VL.abstract(config)).items()}
 
 
 def checkpoint_shapes(config: Qwen3VLConfig) -> dict[str, Shape]:

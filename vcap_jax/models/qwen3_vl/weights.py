@@ -13,7 +13,7 @@ from vcap_jax.models import weights
 from vcap_jax.models.qwen3_vl.config import Qwen3VLConfig
 from vcap_jax.models.qwen3_vl.model import Qwen3VL
 from vcap_jax.models.qwen3_vl.two_towers import ConfigT, TextT, TwoTowerModel
-from vcap_jax.models.qwen3_vl.weight_table import HEAD, abstract_model
+from vcap_jax.models.qwen3_vl.weight_table import HEAD
 
 
 def load_pretrained(
@@ -38,7 +38,7 @@ def load_pretrained(
     """
     folder = Path(path)
     config = Qwen3VLConfig.from_pretrained(folder)
-    model = abstract_model(config, dtype=dtype, param_dtype=param_dtype, remat=remat, kernel=kernel)
+    model = Qwen3VL.abstract(config, dtype=dtype, param_dtype=param_dtype, remat=remat, kernel=kernel)
     return weights.fill(model, folder, sharding=sharding)
 
 

@@ -22,7 +22,7 @@ from jaxtyping import Int
 from vcap_jax.models.family import Processor
 from vcap_jax.parallel.arrays import ArrayT
 from vcap_jax.system.json_values import JsonDict
-from vcap_jax.world.asking import NOTHING, PLACE_FORMS, WORDINGS, answer_of
+from vcap_jax.world.asking import NOTHING, PLACE_FORMS, WORDINGS, answer_of, when
 from vcap_jax.world.facts import caption_claims, scene_facts
 from vcap_jax.world.habits import MOST_STATED, SceneHabit, scene_habit, stated_slots
 from vcap_jax.world.image_grammar import say_image
@@ -63,11 +63,9 @@ def fact_lesson(
 def place_lesson(scene: Scene, facts: Facts, owner: Slot, rng: np.random.Generator) -> Lesson:
     """The question about one of ``places_of``, answered in a wording that ``rng`` draws."""
     kinds = IMAGE_ATTRIBUTES if isinstance(scene, ImageScene) else (*VIDEO_ATTRIBUTES, "motion", *HAPPENINGS)
-    place, when = str(owner[-1]), ""
-    if isinstance(scene, VideoScene):
-        start, end = scene.shots[int(owner[0])].seconds
-        when = f" from {start:.1f} to {end:.1f} seconds"
-    asked = pick(rng, PLACE_FORMS).format(place=place, when=when)
+    place = str(owner[-1])
+    span = scene.shots[int(owner[0])].seconds if isinstance(scene, VideoScene) else None
+    asked = pick(rng, PLACE_FORMS).format(place=place, when=when(span))
     wording = draw_wording(rng)
     told: Facts = {(place, kind): facts[*owner, kind] for kind in kinds if (*owner, kind) in facts}
     if not told:
