@@ -118,7 +118,7 @@ def score(
     data = SimpleNamespace(reading_threads=1, on_bad_sample=on_bad_sample)
     ctx: Any = SimpleNamespace(
         config=SimpleNamespace(seed=0, data=data),
-        load=load,
+        reader=lambda *, judged: load,
         say=lambda _: None,
         report_bad_sample=bad.append,
         processes=ALONE,

@@ -106,7 +106,7 @@ def test_a_teacher_is_evaluated_where_students_keep_their_best_by_held_out_sampl
     )
     folder = RunFolder.open(tmp_path / "all", config)
     policy: Any = SimpleNamespace(trainable={})
-    ctx = RunContext(config, folder, policy, nothing, nothing, nothing, lambda text: None)
+    ctx = RunContext(config, folder, policy, nothing, nothing, lambda text: None)
 
     def evaluations(ctx: RunContext, world: object) -> None:
         del world

@@ -23,7 +23,7 @@ from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.reward.errors import JudgeUnavailable
 from vcap_jax.rollout.sampling import SamplingConfig
 from vcap_jax.run.config import ReferenceConfig, RunConfig
-from vcap_jax.run.setup import sample_reader
+from vcap_jax.run.context import sample_reader
 from vcap_jax.world.backbone import BACKBONE_FOLDER
 from vcap_jax.world.dataset import write_dataset
 

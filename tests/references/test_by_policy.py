@@ -11,6 +11,7 @@ import jax
 import pytest
 
 from vcap_jax.configuration import load_config
+from vcap_jax.data import examples
 from vcap_jax.data.errors import MediaError
 from vcap_jax.data.pipeline import BadSample
 from vcap_jax.references.beside import Asking
@@ -60,7 +61,9 @@ def writer(prepared: Prepared) -> CaptionWriter:
 
 
 @pytest.mark.slow
-def test_two_processes_write_what_one_does(prepared, writer, tmp_path) -> None:
+def test_two_processes_write_what_one_does(prepared, writer, tmp_path, monkeypatch) -> None:
+    # No judge is asked about any of it, so nothing is compressed for one.
+    monkeypatch.setattr(examples, "encode_picture", None)
     alone = write_pool(tmp_path / "alone.jsonl", writer, prepared.samples)
     assert alone is not None
     shared = tmp_path / "shared.jsonl"
@@ -162,13 +165,14 @@ def test_a_question_without_an_answer_is_told_as_part_of_its_sample(prepared) ->
     )
 
 
-def test_a_sample_that_cannot_be_read_may_be_refused(prepared) -> None:
-    def load(sample):
-        raise MediaError(f"{sample.video}: broken")
+def test_a_sample_that_cannot_be_read_may_be_refused(prepared, monkeypatch) -> None:
+    def broken(path: Path):
+        raise MediaError(f"{path}: broken")
 
+    monkeypatch.setattr(examples, "index_video", broken)
     config = prepared.ctx.config
     data = dataclasses.replace(config.data, on_bad_sample="refuse")
-    ctx = dataclasses.replace(prepared.ctx, config=dataclasses.replace(config, data=data), load=load)
+    ctx = dataclasses.replace(prepared.ctx, config=dataclasses.replace(config, data=data))
     one = policy_writer(ctx, prepared.samples, name="", seed=0, rollout=config.rollout)
     with pytest.raises(MediaError, match=r"\.\w+: broken.*data\.on_bad_sample"):
         next(one.write("whole", prepared.samples, range(len(prepared.samples)), 0, pytest.fail))

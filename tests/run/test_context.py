@@ -63,7 +63,7 @@ def test_pictures_are_looked_at_without_trained_parameters_only_by_a_frozen_towe
     policy = Policy(nnx.split(tiny_model())[0], nnx.State({}), nnx.State({}), nothing)
     placement = Placement.build(MeshConfig(), jax.devices()[:1])
     config = load_config(RunConfig, [], settings)
-    ctx = RunContext(config, nothing, policy, placement, nothing, nothing, nothing)
+    ctx = RunContext(config, nothing, policy, placement, nothing, nothing)
     assert ctx.batcher(2).frozen_vision == frozen
 
 

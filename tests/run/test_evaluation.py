@@ -84,10 +84,7 @@ def made(tmp_path: Path) -> Callable[..., tuple[Evaluations, Context]]:
         ctx = Context(
             RunConfig(seed=1, evaluation=EvaluationConfig(every=2, evaluators=(own,))),
             RunFolder(tmp_path / folder),
-            NOTHING,
-            NOTHING,
-            NOTHING,
-            NOTHING,
+            *[NOTHING] * 3,
             lambda text: None,
             processes,
         )

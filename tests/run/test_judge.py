@@ -34,7 +34,7 @@ from vcap_jax.reward.errors import JudgeUnavailable
 from vcap_jax.reward.questions import read_questions
 from vcap_jax.reward.session import RewardSession
 from vcap_jax.run.config import RunConfig
-from vcap_jax.run.context import RunContext
+from vcap_jax.run.context import RunContext, sample_reader
 from vcap_jax.run.judge import (
     OTHER_JUDGE,
     answering_judge,
@@ -44,7 +44,6 @@ from vcap_jax.run.judge import (
     reward_settings,
 )
 from vcap_jax.run.judge_record import noted_judge
-from vcap_jax.run.setup import sample_reader
 from vcap_jax.world.config import WorldConfig
 from vcap_jax.world.splits import prepare_embedded_data
 
@@ -57,7 +56,7 @@ def place_of(index: int, config: RunConfig, root: Path) -> RunContext:
     """Of one of two processes."""
     nothing: Any = None
     return RunContext(
-        *(config, RunFolder(root), *[nothing] * 4), say=lambda _: None, processes=Processes(index, 2)
+        *(config, RunFolder(root), *[nothing] * 3), say=lambda _: None, processes=Processes(index, 2)
     )
 
 
@@ -205,7 +204,7 @@ def test_a_run_is_refused_other_models_as_its_other_judges_when_it_goes_on(
         f"evaluation.other_judge={{urls: [{others.url}]}}",
     )
     nothing: Any = None
-    ctx = RunContext(config, RunFolder(tmp_path), *[nothing] * 4, say=lambda _: None)
+    ctx = RunContext(config, RunFolder(tmp_path), *[nothing] * 3, say=lambda _: None)
 
     def second() -> None:
         with answering_judge(config, ctx.folder, ctx.say, second=config.second_judge):

@@ -44,7 +44,7 @@ def pictures(folder: Path, world: int, others: int) -> list[Sample]:
 def ctx(config: RunConfig, root: Path, said: list[str], index: int = 0) -> RunContext:
     nothing: Any = None
     return RunContext(
-        *(config, RunFolder(root), *[nothing] * 4), say=said.append, processes=Processes(index, 2)
+        *(config, RunFolder(root), *[nothing] * 3), say=said.append, processes=Processes(index, 2)
     )
 
 

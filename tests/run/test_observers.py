@@ -148,7 +148,7 @@ def test_what_cannot_be_drawn_is_told_and_costs_no_step(
 def test_the_page_of_a_run_of_photographs_says_that_its_rewards_mean_nothing(tmp_path: Path) -> None:
     own = dataclasses.replace(CONFIG, data=DataConfig(manifest="mine.jsonl"))
     folder, nothing = RunFolder(tmp_path / "run"), None
-    place: Any = RunContext(own, folder, *[nothing] * 4, say=lambda _: None)  # type: ignore[arg-type]
+    place: Any = RunContext(own, folder, *[nothing] * 3, say=lambda _: None)  # type: ignore[arg-type]
     check_judge_domain(place, pictures(tmp_path, 0, 3))
     observe(folder.root, range(1, 3), "abc", 2, own)
     assert "These rewards mean nothing here" in folder.samples_page.read_text()

@@ -69,7 +69,7 @@ def test_the_state_of_the_start_is_gone_before_that_of_the_checkpoint_is_read(
         processes=Processes(),
         policy=SimpleNamespace(trainable=start),
         placement=placement,
-        load=lambda sample: sample,
+        reader=lambda *, judged: lambda sample: sample,
         say=said.append,
     )
     with ExitStack() as stack:
@@ -78,6 +78,7 @@ def test_the_state_of_the_start_is_gone_before_that_of_the_checkpoint_is_read(
             context,
             [Sample(id="a", images=(Path("a.png"),))],
             programs,
+            judged=True,
             groups_per_step=1,
             total_steps=9,
         )

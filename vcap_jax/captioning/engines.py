@@ -40,7 +40,6 @@ from vcap_jax.run.command_line import use_compilation_cache
 from vcap_jax.run.config import RunConfig
 from vcap_jax.run.context import RunContext, group_sampler
 from vcap_jax.run.inputs import check_checkpoint
-from vcap_jax.run.setup import sample_reader
 from vcap_jax.system.json_values import JsonDict
 from vcap_jax.system.shutdown import requested
 
@@ -129,9 +128,8 @@ class PolicyEngine:
         policy = load_captioner(config, by, placement, step=source.step)
         placement = placement.with_rules(policy.family.partition_rules)
         sampler = group_sampler(policy, config.rollout)
-        load = sample_reader(config, policy.processor, judged=False)
         # Nothing is written into the folder.
-        self._ctx = RunContext(config, RunFolder(source.folder), policy, placement, sampler, load, say)
+        self._ctx = RunContext(config, RunFolder(source.folder), policy, placement, sampler, say)
         self._ways = int(np.prod([placement.mesh.shape[axis] for axis in GROUP_AXES]))
         self._params = self._ctx.own_params(policy.trainable)
         self._samplers: dict[RolloutConfig, GroupSampler] = {}

@@ -167,7 +167,8 @@ def _asked(
             asked.append(batch.examples[0].sample)
             yield ask(batch.examples[0])
 
-    with closing(GroupIterator(samples, ctx.load, settings, on_skip=ctx.report_bad_sample)) as groups:
+    reader = ctx.reader(judged=True)
+    with closing(GroupIterator(samples, reader, settings, on_skip=ctx.report_bad_sample)) as groups:
         for number, scores in enumerate(in_order(begun(groups), at_once, held=_HELD * at_once)):
             yield asked[number], scores
 

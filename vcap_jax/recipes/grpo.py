@@ -215,7 +215,13 @@ def _train(
     programs.accumulate.check_next(partial(require_kernel, policy.merge().kernel))
     with ExitStack() as stack:
         resumed = resume(
-            stack, ctx, samples, programs, groups_per_step=config.grpo.groups_per_step, total_steps=total
+            stack,
+            ctx,
+            samples,
+            programs,
+            judged=True,
+            groups_per_step=config.grpo.groups_per_step,
+            total_steps=total,
         )
         data, checkpoints, state = resumed.data, resumed.checkpoints, resumed.state
         reference = None

@@ -134,9 +134,7 @@ def _references_by(
     if processes.on_process_0(f"references by {writer}", complete):
         return
     source = checkpoint_source(str(folder.root / writer))
-    prepared = prepare(
-        config, folder, say, captioner=source.path, step=source.step, judged=False, processes=processes
-    )
+    prepared = prepare(config, folder, say, captioner=source.path, step=source.step, processes=processes)
 
     def write(ctx: RunContext, path: Path, samples: list[Sample]) -> None:
         say(f"{source} writes references for {len(samples)} samples: {path}")

@@ -76,9 +76,7 @@ def run_sft(
         judge = None
         if config.data.holds_out:  # a supervised run asks a judge for nothing else
             judge = stack.enter_context(answering_judge(config, folder, say, processes))
-        prepared = stack.enter_context(
-            drawing(prepare(config, folder, say, judged=False, processes=processes))
-        )
+        prepared = stack.enter_context(drawing(prepare(config, folder, say, processes=processes)))
         remember_samples(folder, config.data.manifest, prepared.samples, prepared.heldout)
         own = None if judge is None else stack.enter_context(_heldout(prepared, judge))
         return _run(prepared, own, trackers, seconds)
@@ -210,7 +208,13 @@ def _train(
     programs.accumulate.check_next(partial(require_kernel, policy.merge().kernel))
     with ExitStack() as stack:
         resumed = resume(
-            stack, ctx, samples, programs, groups_per_step=sft.groups_per_step, total_steps=total
+            stack,
+            ctx,
+            samples,
+            programs,
+            judged=False,
+            groups_per_step=sft.groups_per_step,
+            total_steps=total,
         )
         data, checkpoints, state = resumed.data, resumed.checkpoints, resumed.state
         done = int(state.step)

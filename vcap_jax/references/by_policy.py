@@ -12,8 +12,7 @@ from vcap_jax.references.writers import CaptionWriter, Report
 from vcap_jax.rollout.captioner import Captioned
 from vcap_jax.rollout.sampler import RolloutConfig
 from vcap_jax.run.config import RunConfig
-from vcap_jax.run.context import RunContext, group_sampler
-from vcap_jax.run.setup import sample_reader
+from vcap_jax.run.context import RunContext, group_sampler, sample_reader
 from vcap_jax.system.shutdown import requested
 
 _SEED = 1_000_003

@@ -20,8 +20,9 @@ from vcap_jax.report.world_facts import count_captions
 from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.run.checkpoint_source import checkpoint_source, configured_processor, lineage, starting_source
 from vcap_jax.run.config import RunConfig
+from vcap_jax.run.context import sample_reader
 from vcap_jax.run.inputs import check_checkpoint, check_inputs
-from vcap_jax.run.setup import drawing, prepare, read_samples, sample_reader
+from vcap_jax.run.setup import drawing, prepare, read_samples
 from vcap_jax.world.splits import EmbeddedData
 
 
@@ -91,7 +92,7 @@ def write_requested_pool(
             source = checkpoint_source(request.captioner or config.model.path, request.step)
         # Captioning trains nothing: a run's policy is taken as the run split it.
         captioner = source.path if source.run else request.captioner
-        prepared = prepare(config, folder, say, captioner=captioner, step=source.step, judged=False)
+        prepared = prepare(config, folder, say, captioner=captioner, step=source.step)
         samples, world = prepared.samples, prepared.world
         with drawing(prepared) as ready:
             writer = configured_writer(ready.ctx, samples, name=str(source), ended_only=request.ended_only)

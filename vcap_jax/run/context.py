@@ -12,10 +12,11 @@ from pathlib import Path
 import jax
 
 from vcap_jax.data.batching import PromptBatcher
-from vcap_jax.data.examples import Example
+from vcap_jax.data.examples import Example, example_loader
 from vcap_jax.data.manifest import Sample
+from vcap_jax.data.media import TimeWindow
 from vcap_jax.data.pipeline import BadSample
-from vcap_jax.models.family import Params
+from vcap_jax.models.family import Params, Processor
 from vcap_jax.models.policy import Policy
 from vcap_jax.parallel.processes import ALONE, Processes
 from vcap_jax.parallel.sharding import GROUP_AXES, Placement
@@ -35,7 +36,7 @@ class RunContext:
 
     placement: on the devices of all processes; ``own_placement``, ``own_policy`` and ``own_params`` are on this
         process's devices alone, where it captions at its own pace. With one process the two are the same.
-    sampler: draws captions as training does. load: reads a sample. say: where messages to the user go.
+    sampler: draws captions as training does. say: where messages to the user go.
     servers: draw captions in the sampler's place, where ``rollout.engine`` says so (``run.setup.drawing``). turns: on
         the devices, of servers that share them with the policy.
     """
@@ -45,7 +46,6 @@ class RunContext:
     policy: Policy
     placement: Placement
     sampler: GroupSampler
-    load: Callable[[Sample], Example]
     say: Callable[[str], None]
     processes: Processes = ALONE
     servers: VllmEngine | None = None
@@ -87,14 +87,18 @@ class RunContext:
             and "visual" in self.config.model.frozen,
         )
 
+    def reader(self, *, judged: bool) -> Callable[[Sample], Example]:
+        """Reads a sample. judged: whether a judge is shown it."""
+        return sample_reader(self.config, self.policy.processor, judged=judged)
+
     def captioner(
         self, sampler: GroupSampler | None = None, load: Callable[[Sample], Example] | None = None
     ) -> ManifestCaptioner:
-        """Captions samples with the run's sampling rules and reading, or with others."""
+        """Captions samples with the run's sampling rules and reading, or with others. No judge sees what is read."""
         return ManifestCaptioner(
             self.own_policy,
             self._source(sampler or self.sampler),
-            load or self.load,
+            load or self.reader(judged=False),
             threads=self.config.data.reading_threads,
             on_bad_sample=self.config.data.on_bad_sample,
         )
@@ -124,6 +128,25 @@ class RunContext:
 
     def report_bad_sample(self, bad: BadSample) -> None:
         self.say(str(bad))
+
+
+def sample_reader(
+    config: RunConfig,
+    processor: Processor,
+    *,
+    window: Callable[[Sample, float], TimeWindow] | None = None,
+    judged: bool = True,
+) -> Callable[[Sample], Example]:
+    """Reads and encodes a sample as the configuration says; ``window``, ``judged``: see ``example_loader``."""
+    return example_loader(
+        processor,
+        image_prompt=config.data.image_prompt,
+        video_prompt=config.data.video_prompt,
+        judge=config.data.judge_media,
+        buckets=config.data.buckets,
+        window=window,
+        judged=judged,
+    )
 
 
 def own_file(folder: RunFolder, name: str, processes: Processes) -> Path:

@@ -36,11 +36,13 @@ def resume(
     samples: Sequence[Sample],
     programs: OptimizerPrograms,
     *,
+    judged: bool,
     groups_per_step: int,
     total_steps: int,
 ) -> Resumed:
     """Opens data and checkpoints, which ``stack`` closes, and says what it found. All processes must call it together.
 
+    judged: whether a judge is shown the samples.
     A checkpoint may have been written by another number of processes and on another mesh.
     """
     config, folder, processes = ctx.config, ctx.folder, ctx.processes
@@ -51,7 +53,8 @@ def resume(
         prefetch=config.data.read_ahead(groups_per_step // processes.count),
         on_bad_sample=config.data.on_bad_sample,
     )
-    data = stack.enter_context(closing(GroupIterator(samples, ctx.load, settings, processes=processes)))
+    reader = ctx.reader(judged=judged)
+    data = stack.enter_context(closing(GroupIterator(samples, reader, settings, processes=processes)))
     checkpoints = stack.enter_context(
         Checkpointer(
             folder.checkpoints,

@@ -7,11 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from vcap_jax.configuration import ConfigError
-from vcap_jax.data.examples import Example, example_loader
 from vcap_jax.data.holding_out import a_part, divided
 from vcap_jax.data.manifest import Sample, read_manifest
-from vcap_jax.data.media import TimeWindow
-from vcap_jax.models.family import Processor
 from vcap_jax.parallel.processes import ALONE, Processes
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.rollout.vllm_engine import VllmEngine
@@ -44,13 +41,12 @@ def prepare(
     *,
     captioner: str | None = None,
     step: int | None = None,
-    judged: bool = True,
     processes: Processes = ALONE,
 ) -> Prepared:
     """Reads the manifest, or renders the embedded world into the folder, and loads the policy.
 
     captioner, step: a checkpoint to load in place of what the run starts from (see ``load_captioner``).
-    judged: whether a judge will be asked about the samples. processes: those that share the work.
+    processes: those that share the work.
     Raises ConfigError for a mesh that does not fit the devices, UnsupportedAttention unless all processes compute
     attention alike, and what reading samples and policy raises.
     """
@@ -65,9 +61,8 @@ def prepare(
         policy = load_captioner(config, captioner, placement, step=step)
     placement = placement.with_rules(policy.family.partition_rules)
     check_same_attention(f"{policy.attention} with {policy.decode_attention} for new tokens", processes)
-    load = sample_reader(config, policy.processor, judged=judged)
     sampler = group_sampler(policy, config.rollout, processes)
-    ctx = RunContext(config, folder, policy, placement, sampler, load, say, processes)
+    ctx = RunContext(config, folder, policy, placement, sampler, say, processes)
     return Prepared(ctx, samples, world, heldout)
 
 
@@ -169,22 +164,3 @@ def _of_modality(config: RunConfig, say: Callable[[str], None]) -> list[Sample]:
         return chosen
     say(f"taken of {config.data.manifest}: {most} of {len(chosen)} samples (data.max_samples)")
     return a_part(chosen, most)
-
-
-def sample_reader(
-    config: RunConfig,
-    processor: Processor,
-    *,
-    window: Callable[[Sample, float], TimeWindow] | None = None,
-    judged: bool = True,
-) -> Callable[[Sample], Example]:
-    """Reads and encodes a sample as the configuration says; ``window``, ``judged``: see ``example_loader``."""
-    return example_loader(
-        processor,
-        image_prompt=config.data.image_prompt,
-        video_prompt=config.data.video_prompt,
-        judge=config.data.judge_media,
-        buckets=config.data.buckets,
-        window=window,
-        judged=judged,
-    )
