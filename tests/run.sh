@@ -4,10 +4,11 @@
 #   bash tests/run.sh                  # without torch: the comparisons with PyTorch use the golden files
 #   bash tests/run.sh --live           # also installs the PyTorch implementations and compares with them live, and
 #                                      # Playwright, which tries the pages in Chromium where that is installed
+#   bash tests/run.sh --lowest         # with the oldest version of each package that pyproject.toml allows
 #   bash tests/run.sh -m slow          # the slow tests, which are left out otherwise; -m "" runs all
 #   bash tests/run.sh -k objective     # whatever follows goes to pytest
 #
-# The two ways have an environment each, so that the default tests really run without torch.
+# Each way has an environment of its own, so that the default tests really run without torch.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source launch/venv.sh
@@ -18,6 +19,16 @@ if [[ ${1:-} == --live ]]; then
   # torch goes first and alone: a CPU build that pip can find is then taken as it is, and everything later that
   # asks for torch is content with it. torchvision would otherwise ask for the build it was compiled against.
   ensure_venv "$venv" "torch==2.13.0" "--no-deps torchvision==0.28.0" "-e .[dev,parity,browser]"
+elif [[ ${1:-} == --lowest ]]; then
+  shift
+  venv=.venv-lowest
+  # What these packages ask for in turn is as new as they take it.
+  lowest=$("$(find_python)" -c '
+import re, tomllib
+project = tomllib.load(open("pyproject.toml", "rb"))["project"]
+named = " ".join(project["dependencies"] + project["optional-dependencies"]["dev"])
+print(*(f"{name}=={version}" for name, version in re.findall(r"([\w-]+)>=([\w.]+)", named)))')
+  ensure_venv "$venv" "-e .[dev] $lowest"
 else
   venv=.venv-test
   ensure_venv "$venv" "-e .[dev]"

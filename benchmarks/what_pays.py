@@ -1,0 +1,124 @@
+"""What a reward pays for, step by step: how many captions tell of what, and whether those are the better ones.
+
+    python benchmarks/what_pays.py runs/embedded-video                  # six parts of the run
+    python benchmarks/what_pays.py runs/a runs/b --parts 10 --output pays.json
+
+Reads finished or unfinished runs of the embedded world; nothing is computed anew. For each kind of fact, and for clips
+that tell of two objects of one shot: the share of a part's captions that mention it, right or wrong, and the mean
+advantage of these captions (paper, Eq. grpo-adv): the reward less the mean of its group, in standard deviations of the
+group. GRPO makes likelier what is above 0 and rarer what is below. So of what a policy never comes to tell one sees
+whether it was not tried, or tried and not paid for. Groups of equal rewards teach nothing and are left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import groupby, pairwise
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import numpy as np
+
+from vcap_jax.grpo.advantages import AdvantageConfig, group_advantages
+from vcap_jax.reward.store import StoredCandidate, read_candidates
+from vcap_jax.world.dataset import read_scenes
+from vcap_jax.world.facts import caption_claims
+from vcap_jax.world.scenes import Scene, VideoScene
+from vcap_jax.world.slots import object_of
+
+SECOND = "two objects of a shot"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pay:
+    """Of a trait in some steps. share: of the captions that have it. advantage: their mean; None if there are none."""
+
+    share: float
+    advantage: float | None
+
+
+def traits(scene: Scene, caption: str) -> frozenset[str]:
+    """What a caption tells of: kinds of facts, and ``SECOND`` if two of a clip's objects are told of in one shot."""
+    slots = [slot for slot, _ in caption_claims(scene, caption)]
+    told = {str(slot[-1]) for slot in slots}
+    if isinstance(scene, VideoScene):
+        objects = Counter(owner[0] for owner in {object_of(slot) for slot in slots} if owner is not None)
+        if any(count > 1 for count in objects.values()):
+            told.add(SECOND)
+    return frozenset(told)
+
+
+def advantages(group: Sequence[StoredCandidate]) -> np.ndarray | None:
+    """Of a group's candidates; None for a group that teaches nothing."""
+    rewards = np.array([[np.nan if one.reward is None else one.reward for one in group]])
+    found = group_advantages(rewards, np.isfinite(rewards), AdvantageConfig())
+    return None if found.skipped[0] or found.flat[0] else np.asarray(found.advantages[0])
+
+
+def pay(
+    candidates: Iterable[StoredCandidate], scenes: Mapping[str, Scene], parts: int, steps: int
+) -> dict[str, list[Pay]]:
+    """By trait what was paid in each of ``parts`` equal parts of ``steps``, the most often told first."""
+    captions = [0] * parts
+    told: dict[str, list[list[float]]] = {}
+    for _, members in groupby(candidates, lambda one: (one.step, one.sample_id, one.group)):
+        group = list(members)
+        found = advantages(group)
+        if found is None:
+            continue
+        part = group[0].step * parts // steps
+        captions[part] += len(group)
+        for one, advantage in zip(group, found, strict=True):
+            for trait in traits(scenes[one.sample_id], one.caption):
+                told.setdefault(trait, [[] for _ in range(parts)])[part].append(float(advantage))
+    rows = sorted(told.items(), key=lambda row: -sum(map(len, row[1])))
+    return {
+        trait: [
+            Pay(
+                share=len(some) / captions[part] if captions[part] else 0.0,
+                advantage=float(np.mean(some)) if some else None,
+            )
+            for part, some in enumerate(by_part)
+        ]
+        for trait, by_part in rows
+    }
+
+
+def lines(run: str, rows: Mapping[str, Sequence[Pay]], steps: int) -> Iterator[str]:
+    parts = len(next(iter(rows.values())))
+    ends = [-(-part * steps // parts) for part in range(parts + 1)]
+    yield f"{run}: share of captions, mean advantage"
+    yield f"{'steps':22}" + "".join(f"{f'{a + 1} to {b}':>16}" for a, b in pairwise(ends))
+    for trait, by_part in rows.items():
+        cells = (f"{p.share:.1%} {'' if p.advantage is None else f'{p.advantage:+.2f}':>6}" for p in by_part)
+        yield f"{trait:22}" + "".join(f"{cell:>16}" for cell in cells)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("runs", nargs="+", type=Path, help="folders of runs of the embedded world")
+    parser.add_argument("--parts", type=int, default=6, help="of each run")
+    parser.add_argument("--output", type=Path, help="the same as JSON")
+    options = parser.parse_args(arguments)
+    made = {}
+    for run in options.runs:
+        scenes = read_scenes(run / "data" / "train")
+        candidates = [one for one, _ in read_candidates(run / "judgements.sqlite")]
+        steps = 1 + max(one.step for one in candidates)
+        rows = pay(candidates, scenes, options.parts, steps)
+        print(*lines(str(run), rows, steps), "", sep="\n")
+        made[run.name] = {trait: [asdict(one) for one in by_part] for trait, by_part in rows.items()}
+    if options.output is not None:
+        options.output.write_text(json.dumps(made, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

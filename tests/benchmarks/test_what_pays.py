@@ -1,0 +1,76 @@
+"""What a reward pays for, counted on captions whose advantages are known."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.what_pays import SECOND, advantages, lines, pay, traits
+from vcap_jax.reward.store import StoredCandidate
+from vcap_jax.world.dataset import sample_scene
+
+CLIP = sample_scene("video", 0, 0)
+ONE = "[0.0 - 2.0] At the top left a red star stays still."
+TWO = ONE + " At the bottom left a blue ring moves up."
+
+
+def candidate(step: int, index: int, caption: str, reward: float | None, group: int = 0) -> StoredCandidate:
+    return StoredCandidate(
+        step=step,
+        group=group,
+        sample_id="a",
+        index=index,
+        caption=caption,
+        family="witness_adjudicator",
+        components={},
+        verdicts={},
+        reward=reward,
+    )
+
+
+def group(step: int, *rewarded: tuple[str, float | None], place: int = 0) -> list[StoredCandidate]:
+    return [candidate(step, index, text, reward, place) for index, (text, reward) in enumerate(rewarded)]
+
+
+def test_two_objects_count_where_they_are_of_one_shot() -> None:
+    assert SECOND in traits(CLIP, TWO)
+    assert SECOND not in traits(CLIP, ONE)
+    # An event names the object a second time; another shot's object is no second one.
+    assert SECOND not in traits(CLIP, ONE + " The one at the top left disappears.")
+    assert CLIP.shots[0].seconds[1] == 2.0
+    assert SECOND not in traits(CLIP, ONE + "\n[2.0 - 4.0] At the bottom left a blue ring moves up.")
+    picture = "At the top left is a red star. At the bottom left is a blue ring."
+    assert traits(sample_scene("image", 0, 0), picture) == {"shape", "colour"}
+
+
+def test_groups_that_teach_nothing_are_left_out() -> None:
+    assert advantages(group(0, (ONE, 0.5), (TWO, 0.5))) is None
+    assert advantages(group(0, (ONE, 0.5), (TWO, None))) is None
+    found = advantages(group(0, (ONE, 0.0), (TWO, 1.0), (ONE, None)))
+    assert found is not None
+    # Two rewards lie half of their standard deviation (ddof 1, 0.707) times 1.414 from their mean.
+    assert found == pytest.approx([-0.7071, 0.7071, 0.0], abs=1e-3)
+
+
+def test_shares_and_advantages_go_by_parts_of_the_run() -> None:
+    candidates = [
+        *group(0, (ONE, 0.0), (TWO, 1.0)),
+        *group(0, (ONE, 1.0), (ONE, 1.0), place=1),  # flat
+        *group(3, (ONE, 1.0), (TWO, 0.0), (ONE, 0.5)),
+    ]
+    rows = pay(candidates, {"a": CLIP}, parts=2, steps=4)
+    assert next(iter(rows)) in {"shape", "colour", "motion"}
+    first, last = rows[SECOND]
+    assert first.share == 0.5
+    assert first.advantage == pytest.approx(0.7071, abs=1e-3)
+    assert last.share == pytest.approx(1 / 3)
+    assert last.advantage == pytest.approx(-1, abs=1e-3)
+    assert [one.share for one in rows["shape"]] == [1.0, 1.0]
+    assert [one.advantage for one in rows["shape"]] == pytest.approx([0.0, 0.0])
+
+
+def test_a_part_without_captions_says_so() -> None:
+    rows = pay(group(0, (ONE, 0.0), (TWO, 1.0)), {"a": CLIP}, parts=2, steps=2)
+    assert rows[SECOND][1].advantage is None
+    table = list(lines("run", rows, steps=2))
+    assert table[1].split() == ["steps", "1", "to", "1", "2", "to", "2"]
+    assert next(line for line in table if line.startswith(SECOND)).split()[-3:] == ["50.0%", "+0.71", "0.0%"]
