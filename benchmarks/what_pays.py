@@ -3,8 +3,8 @@
     python benchmarks/what_pays.py runs/embedded-video                  # six parts of the run
     python benchmarks/what_pays.py runs/a runs/b --parts 10 --output pays.json
 
-Reads finished or unfinished runs of the embedded world; nothing is computed anew. For each kind of fact, and for clips
-that tell of two objects of one shot: the share of a part's captions that mention it, right or wrong, and the mean
+Reads finished or unfinished runs of the embedded world; nothing is computed anew. For each kind of fact, and for two
+objects in one segment of a clip's caption: the share of a part's captions that tell of it, right or wrong, and the mean
 advantage of these captions (paper, Eq. grpo-adv): the reward less the mean of its group, in standard deviations of the
 group. GRPO makes likelier what is above 0 and rarer what is below. So of what a policy never comes to tell one sees
 whether it was not tried, or tried and not paid for. Groups of equal rewards teach nothing and are left out.
@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby, pairwise
@@ -31,8 +30,9 @@ from vcap_jax.world.dataset import read_scenes
 from vcap_jax.world.facts import caption_claims
 from vcap_jax.world.scenes import Scene, VideoScene
 from vcap_jax.world.slots import object_of
+from vcap_jax.world.video_grammar import parse_video
 
-SECOND = "two objects of a shot"
+SECOND = "two in a segment"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,13 +44,13 @@ class Pay:
 
 
 def traits(scene: Scene, caption: str) -> frozenset[str]:
-    """What a caption tells of: kinds of facts, and ``SECOND`` if two of a clip's objects are told of in one shot."""
-    slots = [slot for slot, _ in caption_claims(scene, caption)]
-    told = {str(slot[-1]) for slot in slots}
+    """What a caption tells of: kinds of facts, and ``SECOND`` if a segment of a clip's tells of two objects."""
+    told = {str(slot[-1]) for slot, _ in caption_claims(scene, caption)}
     if isinstance(scene, VideoScene):
-        objects = Counter(owner[0] for owner in {object_of(slot) for slot in slots} if owner is not None)
-        if any(count > 1 for count in objects.values()):
-            told.add(SECOND)
+        for segment in parse_video(caption).segments:
+            objects = {object_of(slot) for sentence in segment.sentences for slot, _ in sentence.claims}
+            if len(objects - {None}) > 1:
+                told.add(SECOND)
     return frozenset(told)
 
 

@@ -31,12 +31,11 @@ def group(step: int, *rewarded: tuple[str, float | None], place: int = 0) -> lis
     return [candidate(step, index, text, reward, place) for index, (text, reward) in enumerate(rewarded)]
 
 
-def test_two_objects_count_where_they_are_of_one_shot() -> None:
+def test_two_objects_count_where_they_are_in_one_segment() -> None:
     assert SECOND in traits(CLIP, TWO)
     assert SECOND not in traits(CLIP, ONE)
-    # An event names the object a second time; another shot's object is no second one.
+    # An event names the object a second time; another segment's object is no second one.
     assert SECOND not in traits(CLIP, ONE + " The one at the top left disappears.")
-    assert CLIP.shots[0].seconds[1] == 2.0
     assert SECOND not in traits(CLIP, ONE + "\n[2.0 - 4.0] At the bottom left a blue ring moves up.")
     picture = "At the top left is a red star. At the bottom left is a blue ring."
     assert traits(sample_scene("image", 0, 0), picture) == {"shape", "colour"}
