@@ -174,14 +174,8 @@ def _healthy(url: str) -> bool:
 
 
 def rules_of(policy: Policy, sampling: SamplingConfig, captions: int, tokens: int) -> GroupRules:
-    processor = policy.processor
-    return GroupRules(
-        sampling=sampling,
-        group_size=captions,
-        max_tokens=tokens,
-        end_ids=processor.eos_token_ids,
-        banned_ids=processor.banned_token_ids,
-    )
+    config = RolloutConfig(sampling=sampling, group_size=captions, max_completion_length=tokens)
+    return GroupRules.of(config, policy.processor)
 
 
 async def ask(url: str, policy: Policy, examples: Sequence[Example], rules: GroupRules) -> list[SampledGroup]:

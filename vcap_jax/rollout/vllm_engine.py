@@ -96,7 +96,7 @@ class VllmEngine:
             )
         self._processor, self._settings, self._seed = processor, config.vllm, seed
         self._say = say
-        self._rules = self._rules_of(config)
+        self._rules = GroupRules.of(config, processor)
         self._weights = WeightFiles(
             Path(config.vllm.weights_dir), policy.graphdef, policy.frozen, dtype=jnp.dtype(dtype)
         )
@@ -169,7 +169,7 @@ class VllmEngine:
                 f"{config.group_size} captions of each sample at temperature 0 would all be the same, and vLLM refuses "
                 "to draw them: ask for 1"
             )
-        return VllmCaptions(self, self._rules_of(config))
+        return VllmCaptions(self, GroupRules.of(config, self._processor))
 
     def measured(self) -> Mapping[str, float]:
         """See ``RolloutEngine``. ``rollout/adapters_kept``: the share of what adapters add that the servers' weights
@@ -193,15 +193,6 @@ class VllmEngine:
             self._loop.close(last)
         finally:
             self._weights.close()
-
-    def _rules_of(self, config: RolloutConfig) -> GroupRules:
-        return GroupRules(
-            sampling=config.sampling,
-            group_size=config.group_size,
-            max_tokens=config.max_completion_length,
-            end_ids=self._processor.eos_token_ids,
-            banned_ids=self._processor.banned_token_ids,
-        )
 
     def _asked(self, example: Example, index: int, place: int) -> _Asked:
         # In turn, and not whoever is free: which server draws a group is part of what its captions depend on.

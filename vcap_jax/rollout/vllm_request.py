@@ -16,6 +16,7 @@ import numpy as np
 
 from vcap_jax.models.errors import InputError
 from vcap_jax.models.family import EncodedPrompt, VllmProcessor
+from vcap_jax.rollout.config import RolloutConfig
 from vcap_jax.rollout.engine import RolloutError
 from vcap_jax.rollout.sampler import SampledGroup
 from vcap_jax.rollout.sampling import SamplingConfig
@@ -38,6 +39,16 @@ class GroupRules:
     max_tokens: int
     end_ids: tuple[int, ...]
     banned_ids: tuple[int, ...]
+
+    @classmethod
+    def of(cls, config: RolloutConfig, processor: VllmProcessor) -> GroupRules:
+        return cls(
+            sampling=config.sampling,
+            group_size=config.group_size,
+            max_tokens=config.max_completion_length,
+            end_ids=processor.eos_token_ids,
+            banned_ids=processor.banned_token_ids,
+        )
 
 
 def group_seed(seed: int, step: int, group: int) -> int:
