@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import PIL
 import pytest
 from PIL import Image
 
@@ -24,7 +25,14 @@ def test_colours_arrive_as_they_are(tmp_path: Path) -> None:
     ("name", "mode"),
     [
         *(("a.png", mode) for mode in ("1", "L", "LA", "P", "RGBA")),
-        *(("a.tiff", mode) for mode in ("1", "L", "LA", "P", "RGBA", "CMYK", "YCbCr", "LAB")),
+        *(("a.tiff", mode) for mode in ("1", "L", "LA", "P", "RGBA", "CMYK", "LAB")),
+        pytest.param(
+            *("a.tiff", "YCbCr"),
+            marks=pytest.mark.skipif(
+                int(PIL.__version__.split(".")[0]) < 13,
+                reason="Pillow before 13 cannot read what it writes here",
+            ),
+        ),
         *(("a.gif", mode) for mode in ("1", "L", "P")),
         ("a.webp", "RGBA"),
     ],

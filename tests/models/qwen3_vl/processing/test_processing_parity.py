@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import PIL
 import pytest
 
 from tests.models.qwen3_vl.processing.cases import CASES, Case
@@ -13,7 +14,12 @@ from vcap_jax.models.qwen3_vl.inputs import EncodedPrompt
 GOLDEN = Path(__file__).parent / "golden"
 
 
-def assert_equal(case: Case, ours: EncodedPrompt, public: dict[str, np.ndarray]) -> None:
+def assert_equal(
+    case: Case, ours: EncodedPrompt, public: dict[str, np.ndarray], *, pillow: str = PIL.__version__
+) -> None:
+    """pillow: the release that the public processor ran with. 13 resizes the axis first that leaves fewer pixels; those
+    before took the horizontal one, which rounds to other levels."""
+    same_order = (int(pillow.split(".")[0]) < 13) == (int(PIL.__version__.split(".")[0]) < 13)
     np.testing.assert_array_equal(ours.tokens, public["tokens"])
     np.testing.assert_array_equal(ours.positions, public["positions"])
     processor = case.processor()
@@ -22,7 +28,7 @@ def assert_equal(case: Case, ours: EncodedPrompt, public: dict[str, np.ndarray])
     # Ours are in the order of appearance; the public processor keeps images and videos apart.
     starts = np.cumsum([0] + [len(frame) // processor.merge_size**2 for frame in ours.frames])[:-1]
     of_video = is_video[ours.is_visual][starts] if ours.frames else np.zeros(0, bool)
-    for kind, tolerance in (("image", 0), ("video", 1)):
+    for kind, tolerance in (("image", 0 if same_order else 8), ("video", 1)):
         chosen = np.flatnonzero(of_video == (kind == "video"))
         grids = public.get(f"{kind}_grids", np.zeros((0, 3), np.int32))
         expanded = np.repeat(grids[:, 1:], grids[:, 0], axis=0)
@@ -41,7 +47,7 @@ def assert_equal(case: Case, ours: EncodedPrompt, public: dict[str, np.ndarray])
 @pytest.mark.parametrize("name", CASES)
 def test_equals_the_golden_output_of_the_public_processor(name: str) -> None:
     with np.load(GOLDEN / f"{name}.npz") as golden:
-        assert_equal(CASES[name], CASES[name].encode(), dict(golden))
+        assert_equal(CASES[name], CASES[name].encode(), dict(golden), pillow="13.0.0")
 
 
 @pytest.mark.live
