@@ -16,9 +16,10 @@ from vcap_jax.system.event_loop import LoopThread
 class Captioning:
     """Answers with the pictures' hash and the seed.
 
-    speechless: pictures that get nothing but blanks; endless: whose captions are cut off. lost: requests, by their
-    number, that get a server error. owned_by: "vllm" makes it known as a server that keeps media. before: awaited
-    before each answer, with the request.
+    speechless: pictures that get nothing but blanks; endless: whose captions are cut off. finish: why all others end.
+    thoughts: what stands before each, unless it is asked not to think. lost: requests, by their number, that get a
+    server error. owned_by: "vllm" makes it known as a server that keeps media. before: awaited before each answer, with
+    the request.
     """
 
     def __init__(self) -> None:
@@ -26,6 +27,7 @@ class Captioning:
         self.bodies: list[dict] = []
         self.speechless: set[str] = set()
         self.endless: set[str] = set()
+        self.finish, self.thoughts = "stop", ""
         self.lost: set[int] = set()
         self.before: Callable[[dict], Awaitable[object]] | None = None
 
@@ -43,7 +45,9 @@ class Captioning:
             await self.before(body)
         picture = picture_of(body)
         text = " " if picture in self.speechless else f"Picture {picture}, seed {body['seed']}."
-        finish = "length" if picture in self.endless else "stop"
+        asked_not_to = body.get("chat_template_kwargs", {}).get("enable_thinking") is False
+        text = text if asked_not_to else self.thoughts + text
+        finish = "length" if picture in self.endless else self.finish
         choice = {"index": 0, "finish_reason": finish, "message": {"role": "assistant", "content": text}}
         return web.json_response({"id": "x", "model": "a-captioner", "choices": [choice]})
 

@@ -64,6 +64,43 @@ def test_several_are_drawn_with_seeds_of_their_own_and_failures_are_told(tmp_pat
     assert found[1].error is None
 
 
+def test_thoughts_are_no_caption(tmp_path: Path) -> None:
+    """vLLM is asked for none, as a policy is here; what others think aloud is left out."""
+    (path,) = write_pictures(tmp_path, 1)
+    captioning = Captioning()
+    with served(captioning) as url, load(url, "judge.max_tries=1") as captioner:
+        plain = captioner.caption(path)
+        assert "chat_template_kwargs" not in captioning.bodies[0], "a hosted server would refuse it"
+        for thoughts in ("<think>Is it red?</think>\n\n", "It may be red.\n</think>"):
+            captioning.thoughts = thoughts
+            assert captioner.caption(path) == plain
+        captioning.thoughts = "<think>Is it red? "
+        (found,) = captioner.stream([path])
+        assert "empty_answer" in str(found.error)
+    captioning.owned_by = "vllm"
+    with served(captioning) as url, load(url) as captioner:
+        assert captioner.caption(path) == plain
+
+
+@pytest.mark.parametrize("finish", ["abort", "error", "refusal", "content_filter"])
+def test_a_caption_that_the_server_ended_is_none(tmp_path: Path, finish: str) -> None:
+    captioning = Captioning()
+    captioning.finish = finish
+    with served(captioning) as url, load(url, "judge.max_tries=1") as captioner:
+        (found,) = captioner.stream(write_pictures(tmp_path, 1))
+    assert not found.texts
+    assert f"filtered: the server ended the caption with '{finish}'" in str(found.error)
+
+
+@pytest.mark.parametrize("finish", ["length", "max_tokens"])
+def test_a_caption_at_its_limit_is_cut_off_by_whatever_name(tmp_path: Path, finish: str) -> None:
+    captioning = Captioning()
+    captioning.finish = finish
+    with served(captioning) as url, load(url) as captioner:
+        (found,) = captioner.stream(write_pictures(tmp_path, 1))
+    assert found.truncated == (True,)
+
+
 def test_a_request_goes_ahead_only_where_a_picture_is_captioned_more_than_once(tmp_path: Path) -> None:
     paths = write_pictures(tmp_path, 2)
     captioning = Captioning()

@@ -64,9 +64,15 @@ def test_rows_of_a_held_out_picture_are_not_trained_on() -> None:
 
 @pytest.mark.parametrize(
     ("row", "what"),
-    [({"id": "a", "image": "other.png"}, "the id"), ({"id": "z", "image": "x/../a.png"}, "a file")],
+    [
+        ({"id": "a", "image": "other.png"}, "the id"),
+        ({"id": "z", "image": "x/../a.png"}, "a file"),
+        ({"id": "z", "image": "link.png"}, "a file"),
+    ],
 )
 def test_a_held_out_sample_that_is_trained_on_is_refused(tmp_path: Path, row: dict, what: str) -> None:
+    (tmp_path / "x").mkdir()
+    (tmp_path / "link.png").symlink_to("a.png")
     (tmp_path / "train.jsonl").write_text(json.dumps({"id": "a", "image": "a.png"}) + "\n")
     (tmp_path / "held.jsonl").write_text(json.dumps(row) + "\n")
     trained, held = (read_manifest(tmp_path / name) for name in ("train.jsonl", "held.jsonl"))

@@ -83,7 +83,11 @@ def test_a_check_of_ones_own_refuses_with_its_words() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "meant"), [("B", "B"), ("b", "B"), ("(b)", "B"), ("B) two", "B"), (" B. ", "B"), ("?", "?")]
+    ("said", "meant"),
+    [
+        *(("B", "B"), ("b", "B"), ("(b)", "B"), ("B) two", "B"), (" B. ", "B"), ("?", "?")),
+        *(("**B**", "B"), ("B. two", "B"), ("b: two", "B"), ("(B) A. two", "B")),
+    ],
 )
 def test_a_letter_is_read_whatever_stands_around_it(said: str, meant: str) -> None:
     shape = chosen({"Q1": ("A", "B", "?")})
@@ -108,6 +112,7 @@ def test_a_digit_may_be_a_number(said: str) -> None:
     assert isinstance(found, Answered)
     assert found.value == {"P1": "1"}
     assert reason_of(read_answer('{"P1": true}', "stop", shape)) == "bad_answer"
+    assert reason_of(read_answer('{"P1": "1.5"}', "stop", shape)) == "bad_answer"
 
 
 def test_a_schema_of_many_words_leaves_them_to_the_reader() -> None:

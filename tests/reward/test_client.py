@@ -196,6 +196,13 @@ def test_an_unusable_answer_is_asked_for_again_less_rigidly(judge: Any, settings
     assert outcome.statistics.retries == 2
 
 
+def test_nothing_is_asked_for_again_at_a_lower_temperature(judge: Any, settings: Any, replies: Any) -> None:
+    """Some models take no other than 1."""
+    judge.answer = lambda body, n: replies.verdict() if n == 1 else replies.Reply(content="Nice caption!")
+    ask(settings(temperature=1.0, retry_temperature=0.3))
+    assert [body["temperature"] for body in judge.bodies] == [1.0, 1.0]
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [

@@ -51,12 +51,13 @@ def config(settings: Any) -> JudgeConfig:
     return found
 
 
+@pytest.mark.parametrize("status", [429, 503, 529])
 @pytest.mark.parametrize("headers", [{}, {"Retry-After": "1"}])
 def test_questions_wait_for_minutes_and_lose_no_try(
-    judge: Any, config: JudgeConfig, replies: Any, clock: FakeClock, headers: dict[str, str]
+    judge: Any, config: JudgeConfig, replies: Any, clock: FakeClock, headers: dict[str, str], status: int
 ) -> None:
     open_at = clock.now() + 300
-    busy = replies.Reply(status=429, raw=BUSY, headers=headers)
+    busy = replies.Reply(status=status, raw=BUSY, headers=headers)
     judge.answer = lambda body, n: replies.verdict() if clock.now() >= open_at else busy
     found = Asked(config, clock, "a", "b", "c")
     assert all(isinstance(answer.result, Scores) for answer in found.answers)
@@ -65,17 +66,18 @@ def test_questions_wait_for_minutes_and_lose_no_try(
     assert max(answer.tries for answer in found.answers) < 40
     # Once in these minutes, in the server's words, with what helps.
     (said,) = found.said
-    assert "429: rate limit reached" in said
+    assert f"{status}: rate limit reached" in said
     assert "judge.concurrency" in said
 
 
+@pytest.mark.parametrize("status", [429, 503])
 def test_all_refused_for_too_long_is_an_outage_that_a_run_goes_on_after(
-    judge: Any, config: JudgeConfig, replies: Any, clock: FakeClock
+    judge: Any, config: JudgeConfig, replies: Any, clock: FakeClock, status: int
 ) -> None:
     judge.answer = lambda body, n: judge.greeting
-    judge.greeting = replies.Reply(status=429, raw=BUSY)
+    judge.greeting = replies.Reply(status=status, raw=BUSY)
     with pytest.raises(
-        JudgeOutage, match=r"refused all questions for 6\d\d s.*429: rate limit reached.*limits"
+        JudgeOutage, match=rf"refused all questions for 6\d\d s.*{status}: rate limit reached.*limits"
     ):
         Asked(config, clock, "a", "b")
     assert 600 <= clock.now() - 1000 <= 600 + config.max_backoff_s
@@ -93,6 +95,21 @@ def test_a_question_that_alone_is_refused_is_a_failure(
     assert result.detail == "429: rate limit reached"
     assert isinstance(found.answers[1].result, Scores)
     assert 600 <= found.took <= 600 + config.max_backoff_s
+
+
+def test_busy_and_not_well_is_an_outage(
+    judge: Any, config: JudgeConfig, replies: Any, clock: FakeClock
+) -> None:
+    """A proxy whose server is gone says 503 as well, and says it of its health too."""
+    judge.health = 503
+    judge.answer = lambda body, n: (
+        replies.verdict() if judge.health == 200 else replies.Reply(status=503, raw=BUSY)
+    )
+    clock.after(60.0, lambda: setattr(judge, "health", 200))
+    found = Asked(config, clock, "a", "b")
+    assert all(isinstance(answer.result, Scores) for answer in found.answers)
+    assert any("does not answer" in line for line in found.said)
+    assert not any("limits how much" in line for line in found.said)
 
 
 def test_unusable_answers_count_as_before(

@@ -26,6 +26,7 @@ from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.reward.encoded_view import show
 from vcap_jax.reward.endpoint import Role
 from vcap_jax.reward.failures import Failure
+from vcap_jax.reward.http_answers import CUT_OFF, STOPPED, THOUGHT, THOUGHT_END
 from vcap_jax.reward.prompts import build_messages
 from vcap_jax.rollout.captioner import Captioned
 from vcap_jax.rollout.sampler import RolloutConfig
@@ -42,6 +43,9 @@ SENT = ("temperature", "top_p")
 CAPTIONER = Role(
     who="the captioner", settings="judge", addresses="--by", model="--served-model", key="--api-key-env"
 )
+
+_SILENT: JsonObject = {"chat_template_kwargs": {"enable_thinking": False}}
+"""As a policy is asked here: a model that may think aloud is to caption without."""
 
 _HELD = 16
 """Samples that have ended and wait for their turn, for each one that may be in work: the slowest answer takes many
@@ -212,7 +216,8 @@ class EndpointCaptioner:
         async def one(k: int) -> _Text | Failure:
             key = f"{seed}/{sample.id}/{k}".encode()
             drawn = int.from_bytes(blake2b(key, digest_size=4).digest(), "big") >> 1
-            own = dataclasses.replace(shown, fields={**shown.fields, **self._fields, "seed": drawn})
+            fields = {**shown.fields, **self._fields, "seed": drawn}
+            own = dataclasses.replace(shown, fields=fields, of_vllm=_SILENT)
             prefix = shown.key if several else None
             answer = await self._client.ask(messages, _read, shown=own, route=shown.key, prefix=prefix)
             return answer.result
@@ -263,11 +268,13 @@ def writer_name(model: str) -> str:
 
 
 def _read(content: str | None, finish_reason: str | None) -> _Text | Failure:
-    """The text as it is. An empty one is asked for again, unless it was cut off: with the same seed it would be so once
-    more, and cost as much as the longest caption."""
-    if finish_reason == "content_filter":
-        return Failure(reason="filtered", detail="the server's filter took the answer")
-    text, cut = (content or "").strip(), finish_reason == "length"
+    """The text as it is, without thoughts. An empty one is asked for again, unless it was cut off: with the same seed
+    it would be so once more, and cost as much as the longest caption."""
+    if finish_reason in STOPPED:
+        return Failure(reason="filtered", detail=f"the server ended the caption with {finish_reason!r}")
+    text, cut = (content or "").rpartition(THOUGHT_END)[2].strip(), finish_reason in CUT_OFF
+    if text.startswith(THOUGHT):
+        text = ""
     return (
         _Text(text=text, cut=cut)
         if text or cut

@@ -62,4 +62,4 @@ def _number(text: str) -> int:
 
 
 def _name(file: Path) -> str:
-    return os.path.normpath(file.absolute())
+    return os.path.realpath(file)  # a link shows what it leads to

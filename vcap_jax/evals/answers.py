@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Generic, TypeVar
@@ -113,9 +114,14 @@ def chosen(options: Mapping[str, Sequence[str]]) -> Shape[Mapping[str, str]]:
 
 
 def _word(value: JsonValue) -> str:
-    if isinstance(value, bool | int):  # a judge that was asked for "1" may write 1
+    """What a judge means by "**B**", "(B) a dog" or "B. A dog"; by 1, where it was asked for "1"."""
+    if isinstance(value, bool | int):
         return str(value).casefold()
-    return value.strip().lstrip("(").split(")")[0].strip(" .").casefold() if isinstance(value, str) else ""
+    if not isinstance(value, str):
+        return ""
+    text = value.strip().strip("*").lstrip("(").casefold()
+    lettered = re.match(r"(\w)[.:]\s", text)
+    return lettered[1] if lettered else text.split(")")[0].strip(" .")
 
 
 def read_answer(text: str | None, finish_reason: str | None, shape: Shape[T]) -> Answered[T] | Failure:

@@ -4,10 +4,10 @@ Every question ends in bounded time with a value or a :class:`Failure`. Connecti
 429 and 5xx are tried again after a jittered exponential wait or the server's own Retry-After, and so are
 answers that cannot be used. Any other 4xx is final, with the server's message in the failure.
 
-While no endpoint answers, or all that comes is 429, questions wait and no try of theirs is lost; after
-``judge.outage_timeout_s`` :class:`JudgeOutage` is raised. Beside it only settings that cannot work are raised: a
-refused key, endpoints that serve different models, and :class:`MediaMismatch` where the judge does not see what was
-sent.
+While no endpoint answers, or all that comes is 429, or 503 from a server that is well, questions wait and no
+try of theirs is lost; after ``judge.outage_timeout_s`` :class:`JudgeOutage` is raised. Beside it only settings
+that cannot work are raised: a refused key, endpoints that serve different models, and :class:`MediaMismatch`
+where the judge does not see what was sent.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import logging
 import random
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext, suppress
+from dataclasses import replace
 from typing import Self, TypeVar
 
 import aiohttp
@@ -43,7 +44,7 @@ from vcap_jax.reward.question import AS_CONFIGURED, Drawing, Question, Reader, V
 from vcap_jax.reward.rate_limits import RateLimits, Refusals
 from vcap_jax.reward.readiness import check_sight, look, shortest_context, wait_until_ready
 from vcap_jax.reward.statistics import JudgeStatistics, StatisticsRecorder
-from vcap_jax.reward.tries import HEADER, Try, new_identity, read_reply
+from vcap_jax.reward.tries import HEADER, Try, backoff, new_identity, read_reply
 from vcap_jax.system.clock import Clock
 from vcap_jax.system.json_values import JsonObject
 
@@ -225,7 +226,7 @@ class JudgeClient:
                     self.recorder.judgement(endpoint.base, None)
                     return Verdict(result=result, seconds=seconds, tries=attempt, usage=usage)
                 failure = result
-                temperature = max(config.retry_temperature, question.drawing.temperature or 0.0)
+                temperature = max(config.retry_temperature, question.temperature(config))
             else:
                 assert tried.failure is not None
                 failure = tried.failure
@@ -245,7 +246,8 @@ class JudgeClient:
                 self.recorder.judgement(endpoint.base, failure)
                 return Verdict(result=failure, seconds=seconds, tries=attempt, usage=usage)
             self.recorder.retry(endpoint.base)
-            await self._clock.sleep(self._wait(max(1, len(spent) + refusals.count), tried.retry_after))
+            count = max(1, len(spent) + refusals.count)
+            await self._clock.sleep(backoff(config, count, tried.retry_after, self._rng.random()))
 
     def _without_lost(
         self, spent: list[Lease | None], forgiven: set[tuple[str, int, int]]
@@ -265,11 +267,6 @@ class JudgeClient:
                 counted.append(None)
         return counted
 
-    def _wait(self, attempt: int, retry_after: float | None) -> float:
-        wait = min(self._config.max_backoff_s, self._config.backoff_s * 2.0 ** min(attempt - 1, 30))
-        wait *= 0.5 + 0.5 * self._rng.random()
-        return wait if retry_after is None else retry_after + wait  # not all at the same moment
-
     async def _try(
         self,
         question: Question,
@@ -287,14 +284,17 @@ class JudgeClient:
         finally:
             reason = "" if tried.failure is None else tried.failure.detail
             doubtful = self._pool.release(lease, tried.outcome, reason)
-        if doubtful:
+        if doubtful or tried.busy:
             await self._pool.examine(lease.endpoint)
+        if tried.busy and lease.endpoint.breaker.closed:
+            tried = replace(tried, limited=True)
         return lease, tried, self._clock.now() - began
 
     async def _exchange(self, lease: Lease, question: Question, temperature: float, attempt: int) -> Try:
         """The question; the leading one of a group first has the server read what the group shares."""
         endpoint = lease.endpoint
-        body = question.body(self._config, await self.model(), temperature, attempt)
+        vllm = endpoint.card_is_vllm
+        body = question.body(self._config, await self.model(), temperature, attempt, vllm=vllm)
         if lease.leads is not None:
             lead = await self._send(endpoint, question, dict(body), answer=False)
             if lead.completion is None:

@@ -44,13 +44,14 @@ class EncodedView:
 
     parts: content parts that lead the message; none of them is a picture where nothing is shown.
     key: content hash of all of it, times included.
-    fields: of the request body beside ``messages``.
+    fields: of the request body beside ``messages``. of_vllm: more of them, for a server that calls itself vLLM.
     pictures: how many images the prompt must hold. video: what it must say of a video, None without one.
     """
 
     parts: tuple[ContentPart, ...]
     key: str
     fields: JsonObject = field(default_factory=dict)
+    of_vllm: JsonObject = field(default_factory=dict)
     pictures: int = 0
     video: PromptedVideo | None = None
 

@@ -15,7 +15,7 @@ from vcap_jax.reward.breaker import CircuitBreaker
 from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.reward.errors import JudgeUnavailable, NotReachable
 from vcap_jax.reward.http_answers import (
-    LIMITED,
+    OVERLOADED,
     base_url,
     error_message,
     error_parameter,
@@ -260,7 +260,7 @@ class Endpoint:
     async def limits(self, model: str) -> bool:
         """Whether it takes no chat question now, not even a greeting: it says that too much is asked, or nothing."""
         try:
-            return (await self.chat(self.greeting(model))).status == LIMITED
+            return (await self.chat(self.greeting(model))).status in OVERLOADED
         except (NotReachable, TimeoutError):
             return True
 

@@ -12,6 +12,14 @@ from urllib.parse import urlsplit
 
 LIMITED = 429
 """The status that says "too many requests"."""
+BUSY = frozenset({503, 529})
+"""Those of a server that is overloaded (vLLM beyond ``--max-num-queued-reqs``), or gone: its health tells which."""
+OVERLOADED = BUSY | {LIMITED}
+CUT_OFF = ("length", "max_tokens")
+"""``finish_reason`` of an answer that reached its limit, as servers call it."""
+STOPPED = ("content_filter", "abort", "error", "refusal")
+"""That of one which the server ended."""
+THOUGHT, THOUGHT_END = "<think>", "</think>"
 _SHOWN = 2000
 
 

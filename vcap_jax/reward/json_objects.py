@@ -12,15 +12,12 @@ import re
 from collections.abc import Collection
 
 from vcap_jax.reward.failures import Failure
-from vcap_jax.reward.http_answers import writable
+from vcap_jax.reward.http_answers import CUT_OFF, STOPPED, THOUGHT, THOUGHT_END, writable
 from vcap_jax.system.json_values import JsonDict, JsonValue
 
 _OBJECT_BEGINS = re.compile(r"""\{\s*["']""")  # the second as Python would write it
-_THOUGHT_END = "</think>"
 _SHOWN = 160
 """Characters of a text in a message."""
-_CUT_OFF = ("length", "max_tokens")
-_STOPPED = ("content_filter", "abort", "error", "refusal")
 
 
 class _Pairs(list[tuple[str, object]]):
@@ -70,9 +67,9 @@ def _plain(value: object) -> JsonValue | Failure:
 
 def _read(text: str | None, finish_reason: str | None) -> list[_Pairs] | Failure:
     """The outermost objects of an answer, without those of its thoughts."""
-    if finish_reason in _CUT_OFF:
+    if finish_reason in CUT_OFF:
         return Failure(reason="cut_off", detail=f"the answer reached its token limit: {tail(text or '')}")
-    if finish_reason in _STOPPED:
+    if finish_reason in STOPPED:
         return Failure(reason="filtered", detail=f"the server ended the answer with {finish_reason!r}")
     if text is None or not text.strip():
         return Failure(reason="empty_answer", detail="the judge wrote nothing")
@@ -96,9 +93,9 @@ def _without_thought(text: str) -> str | None:
 
     Some chat templates put the opening tag into the prompt, so only the closing one need be there.
     """
-    _, end, after = text.rpartition(_THOUGHT_END)
+    _, end, after = text.rpartition(THOUGHT_END)
     spoken = after if end else text
-    return None if "<think>" in spoken.split("{", 1)[0] else spoken
+    return None if THOUGHT in spoken.split("{", 1)[0] else spoken
 
 
 # strict=False: models write raw line breaks into the analysis.

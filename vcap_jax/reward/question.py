@@ -71,8 +71,10 @@ class Question:
         """Of the first try."""
         return config.temperature if self.drawing.temperature is None else self.drawing.temperature
 
-    def body(self, config: JudgeConfig, model: str, temperature: float, attempt: int) -> dict[str, object]:
-        """The body of a chat completion request. attempt: from 0, for a seed of its own."""
+    def body(
+        self, config: JudgeConfig, model: str, temperature: float, attempt: int, *, vllm: bool = False
+    ) -> dict[str, object]:
+        """The body of a chat completion request. attempt: from 0, for a seed of its own. vllm: the server is one."""
         drawing = self.drawing
         body: dict[str, object] = {
             "model": model,
@@ -83,7 +85,7 @@ class Question:
         if drawing.seed is not None:
             body["seed"] = drawing.seed + attempt
         if self.shown is not None:
-            body |= self.shown.fields
+            body |= {**self.shown.fields, **(self.shown.of_vllm if vllm else {})}
         if self.response_format is not None and config.response_format != "none":
             plain = config.response_format == "json_object"
             body["response_format"] = {"type": "json_object"} if plain else self.response_format

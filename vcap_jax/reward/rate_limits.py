@@ -1,5 +1,5 @@
-"""Servers of which too much is asked, by what they say (429) or because they do not answer in time: how long questions
-wait, when that is told, and when nobody is answered."""
+"""Servers of which too much is asked, by what they say (429, or 503 while they are well) or because they do not answer
+in time: how long questions wait, when that is told, and when nobody is answered."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _LATE_EVERY_S = 60.0
 
 
 class RateLimits:
-    """Of all endpoints of one judge, inside one event loop. answered: when any question last got an answer that was not
-    429, whatever it said."""
+    """Of all endpoints of one judge, inside one event loop. answered: when any question last got an answer that was
+    none of these, whatever it said."""
 
     def __init__(self, config: JudgeConfig, pool: EndpointPool) -> None:
         self.most_s, self.pool = config.outage_timeout_s, pool
@@ -47,7 +47,7 @@ class RateLimits:
 
 
 class Refusals:
-    """Of one question. count: so many answers in a row were 429."""
+    """Of one question. count: so many answers in a row said that too much is asked."""
 
     def __init__(self, limits: RateLimits) -> None:
         self._limits, self._clock = limits, limits.pool.clock

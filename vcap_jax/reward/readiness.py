@@ -25,15 +25,16 @@ async def wait_until_ready(pool: EndpointPool, timeout_s: float) -> str:
     role, clock = pool.role, pool.clock
     setting = f"{role.settings}.ready_timeout_s"
     absent = dict.fromkeys(pool.endpoints, "no answer yet")
-    give_up = clock.now() + timeout_s
+    began = clock.now()
 
     async def ready(endpoint: Endpoint) -> None:
         while (seen := await _look(pool, endpoint, absent)) is not None:
             absent[endpoint] = seen
-            left = give_up - clock.now()
+            waited = clock.now() - began  # the last look, which may have ended at its own limit, included
+            left = timeout_s - waited
             if left <= 0:
                 raise JudgeUnavailable(
-                    f"{role.who} at {endpoint.base} is not ready after {timeout_s:g} s; last seen: {seen}. "
+                    f"{role.who} at {endpoint.base} is not ready after {waited:.0f} s; last seen: {seen}. "
                     f"Check {role.addresses} and the server's log, or raise {setting}"
                 )
             await clock.sleep(min(_POLL_S, left))

@@ -14,10 +14,11 @@ import re
 import uuid
 from dataclasses import dataclass
 
+from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.reward.endpoint import Endpoint, Reply
 from vcap_jax.reward.endpoints import Outcome
 from vcap_jax.reward.failures import Failure
-from vcap_jax.reward.http_answers import LIMITED, Completion, error_message, read_completion, short
+from vcap_jax.reward.http_answers import BUSY, LIMITED, Completion, error_message, read_completion, short
 
 HEADER = "X-Request-Id"
 _IDENTITY = re.compile(r"vcap-[0-9a-f]{32}")
@@ -29,7 +30,7 @@ class Try:
     """One HTTP exchange: a completion, or a failure with whether and when to ask again.
 
     gone: the server refuses the key, or does not know the model or the address. limited: it says that too much is
-    asked of it.
+    asked of it. busy: it says this if it is well, and else that it is not.
     """
 
     outcome: Outcome
@@ -39,6 +40,7 @@ class Try:
     retry_after: float | None = None
     gone: bool = False
     limited: bool = False
+    busy: bool = False
 
 
 def new_identity() -> str:
@@ -56,6 +58,7 @@ def read_reply(reply: Reply, endpoint: Endpoint, identity: str) -> Try:
             retry_after=reply.retry_after,
             gone=reply.status in (401, 403, 404),
             limited=reply.status == LIMITED,
+            busy=reply.status in BUSY,
         )
     completion = read_completion(reply.raw)
     if completion is None:
@@ -67,3 +70,10 @@ def read_reply(reply: Reply, endpoint: Endpoint, identity: str) -> Try:
         return Try(outcome="answered", failure=Failure(reason="foreign_answer", detail=detail))
     endpoint.echoes = endpoint.echoes or found is not None
     return Try(outcome="answered", completion=completion)
+
+
+def backoff(config: JudgeConfig, attempt: int, retry_after: float | None, jitter: float) -> float:
+    """Seconds until the next try. attempt: how many count so far, from 1. retry_after: what the server asks for.
+    jitter: from 0 to 1; not all come back at the same moment."""
+    wait = min(config.max_backoff_s, config.backoff_s * 2.0 ** min(attempt - 1, 30)) * (0.5 + 0.5 * jitter)
+    return wait if retry_after is None else retry_after + wait

@@ -45,7 +45,8 @@ def question(prompt: str) -> object:
     asked = re.search(r"(?:red|blue) car|2 cats|4\*4", block(prompt, "question"))
     if asked is None or asked[0] not in caption:
         return {"analysis": "nothing of it", "answer": "Unanswerable"}
-    return {"analysis": f"it says {asked[0]}", "answer": "No" if f"no {asked[0]}" in caption else "Yes"}
+    # As a judge may write it that is held to no schema.
+    return {"analysis": f"it says {asked[0]}", "answer": "No" if f"no {asked[0]}" in caption else "yes."}
 
 
 @pytest.fixture

@@ -22,7 +22,9 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator
 
 from vcap_jax.data.manifest import Sample
 from vcap_jax.evals.answers import Sentences, typed
@@ -43,12 +45,17 @@ class Asked:
     answer: str
 
 
+def _word(value: object) -> object:
+    """ "yes." as "Yes"."""
+    return value.strip(" .").capitalize() if isinstance(value, str) else value
+
+
 @dataclass(frozen=True, kw_only=True)
 class Reply:
     """An answer from the caption."""
 
     analysis: Sentences
-    answer: Literal["Yes", "No", "Unanswerable"]
+    answer: Annotated[Literal["Yes", "No", "Unanswerable"], BeforeValidator(_word)]
 
 
 class VCapsBench(Benchmark[tuple[Asked, ...]]):
