@@ -132,6 +132,7 @@ def training(
         ),
         update=SimpleNamespace(fixed=lambda *_, **__: None),  # type: ignore[arg-type]  # no update is done
         own_params=lambda params: params,
+        give_up=lambda params: None,
         checkpoints=checkpoints,  # type: ignore[arg-type]
         save_every=1,
         log=SilentLog(),

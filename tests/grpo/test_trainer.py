@@ -196,6 +196,7 @@ def run(
             collector=collector,
             update=update or Update(),
             own_params=lambda params: params,
+            give_up=lambda params: None,
             checkpoints=checkpoints,
             save_every=save_every,
             log=log or SilentLog(),

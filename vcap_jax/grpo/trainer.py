@@ -103,12 +103,13 @@ class Training:
     """Everything a run is made of; ``run`` goes through the steps.
 
     max_completion_length: tokens of a caption at most. own_params: the trained parameters as this process's devices
-    decode with them. save_every: steps between checkpoints. between: is given the steps done and the trained parameters
-    after each step, and where a run goes on, for work that leaves them as they are; all processes do it together. What
-    it returns is called once these parameters' checkpoint is complete. ahead: steps that captions are drawn ahead, 0
-    or, for one process, 1. kept: what the checkpoint that the run goes on from keeps of them. short_length: tokens that
-    short caches hold (``RolloutConfig.short_length``), 0 where there are none. offload, taken: what waits in the host's
-    memory while captions are drawn, and what cannot (``WaitingState``).
+    decode with them. give_up: frees them, once captions are drawn with a copy. save_every: steps between checkpoints.
+    between: is given the steps done and the trained parameters after each step, and where a run goes on, for work that
+    leaves them as they are; all processes do it together. What it returns is called once these parameters' checkpoint
+    is complete. ahead: steps that captions are drawn ahead, 0 or, for one process, 1. kept: what the checkpoint that
+    the run goes on from keeps of them. short_length: tokens that short caches hold (``RolloutConfig.short_length``), 0
+    where there are none. offload, taken: what waits in the host's memory while captions are drawn, and what cannot
+    (``WaitingState``).
     """
 
     config: GRPOConfig
@@ -118,6 +119,7 @@ class Training:
     collector: Collector
     update: StepUpdate
     own_params: Callable[[Params], Params]
+    give_up: Callable[[Params], None]
     checkpoints: Checkpointer
     save_every: int
     log: Log
@@ -238,8 +240,13 @@ class Training:
         groups, old = (None, None) if known is None else (known.groups, known.old)
         draw: StepDraw | Exception
         own = self.own_params(held.state.params)
+
+        def make_room() -> None:
+            held.make_room()
+            self.give_up(own)
+
         try:
-            draw = self.collector.draw(own, batch, step, groups, held.make_room)
+            draw = self.collector.draw(own, batch, step, groups, make_room)
             draw = self.collector.judged(draw)
         except (RolloutError, JudgeUnavailable) as error:
             draw = error

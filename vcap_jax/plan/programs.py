@@ -79,8 +79,8 @@ def step_programs(
         resident={
             "rollout": state
             | dict.fromkeys(waiting, 0)
-            | {"parameters of this host": rollout.own, "rollout copy": rollout.copy},
-            # What is not trained stays on each host from its first caption on.
+            # What is not trained stays on each host from its first caption on, the rest until it is copied.
+            | {"frozen of this host": rollout.own_frozen, "rollout copy": rollout.copy},
             "update": state
             | {"gradients": bytes_per_device(params), "frozen of this host": rollout.own_frozen},
         },

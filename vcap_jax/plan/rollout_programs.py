@@ -34,12 +34,11 @@ from vcap_jax.run.config import RunConfig
 
 @dataclass(frozen=True)
 class Rollout:
-    """own: bytes of this host's own parameters, own_frozen of those among them that are not trained (0 on one host);
-    copy: of the copy that decodes."""
+    """own_frozen: bytes of this host's own parameters that are not trained (0 on one host). copy: of the copy that
+    decodes."""
 
     work: tuple[Work, ...]
     decoding: Decoding
-    own: int
     own_frozen: int
     copy: int
 
@@ -111,9 +110,11 @@ def rollout_programs(
             + bytes_per_device(calls.state.captions) * width // columns,
         )
 
-    # Parameters that wait through the rollout leave when they are copied.
+    # Parameters that wait through the rollout leave when they are copied, and so do this host's own, once the first
+    # prompts are looked at, before there is a cache.
     leaves = "parameters" in config.rollout.offload
-    copied_from = bytes_per_device(everywhere.abstract(policy.trainable)) if leaves else 0
+    own_trained, own_frozen = (0, 0) if hosts == 1 else map(bytes_per_device, encoders)
+    leaving = bytes_per_device(everywhere.abstract(policy.trainable)) if leaves else 0
     gathered = Work(
         name="parameters of this host",
         phase="rollout",
@@ -122,7 +123,7 @@ def rollout_programs(
             everywhere.abstract(policy.trainable)
         ),
         count=1,
-        arguments=copied_from,
+        arguments=leaving,
         kept=True,
     )
     work = (
@@ -132,7 +133,7 @@ def rollout_programs(
             phase="rollout",
             lower=lambda: sampler.placement(params).lower(*encoders),
             count=1,
-            arguments=copied_from,
+            arguments=leaving + own_trained,
             kept=True,
             moved=bytes_per_device(encoders) + bytes_per_device(calls.params),
         ),
@@ -142,7 +143,7 @@ def rollout_programs(
             lower=lambda: encode.lower(*encoders, seen),
             count=-(-of_step // micro),
             # Prompts are looked at while others decode.
-            arguments=part + bytes_per_device(first.state),
+            arguments=part + max(bytes_per_device(first.state), own_trained),
             kept=True,
             attention="vision" in model.spec.head_sizes,
             moved=bytes_per_device((seen, features)),
@@ -161,7 +162,6 @@ def rollout_programs(
         decode(calls, config.rollout.max_completion_length, -(-of_step // at_once) * (decoded - brief)),
         *([decode(first, config.rollout.short_length, -(-of_step // short) * brief)] if short else []),
     )
-    own_bytes = (0, 0) if hosts == 1 else (bytes_per_device(encoders), bytes_per_device(encoders[1]))
     replicas = mesh.shape[DATA_AXIS]
     decoding = Decoding(
         buckets=sampler.buckets(replicas),
@@ -175,7 +175,7 @@ def rollout_programs(
         column=bytes_per_device(calls.state.captions) * replicas / (slots * sizes.captions * stored),
         block=policy.kernel.range_block,
     )
-    return Rollout(work, decoding, *own_bytes, bytes_per_device(calls.params))
+    return Rollout(work, decoding, own_frozen, bytes_per_device(calls.params))
 
 
 def decoder_bytes(config: RunConfig, policy: AbstractPolicy) -> int:

@@ -273,6 +273,7 @@ def _train(
                 else None,
             ),
             own_params=ctx.own_params,
+            give_up=ctx.give_up,
             checkpoints=checkpoints,
             save_every=config.logging.save_every,
             log=log,

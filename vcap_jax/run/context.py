@@ -18,6 +18,7 @@ from vcap_jax.data.media import TimeWindow
 from vcap_jax.data.pipeline import BadSample
 from vcap_jax.models.family import Params, Processor
 from vcap_jax.models.policy import Policy
+from vcap_jax.parallel.host_memory import free
 from vcap_jax.parallel.processes import ALONE, Processes
 from vcap_jax.parallel.sharding import GROUP_AXES, Placement
 from vcap_jax.report.run_folder import RunFolder
@@ -74,6 +75,12 @@ class RunContext:
             return []
         return self.sampler.taken(params, self.policy.frozen)
 
+    def give_up(self, own: Params) -> None:
+        """Frees trained parameters that ``own_params`` gave, once captions are drawn with a copy of them and pictures
+        are looked at by a frozen tower. With one process they are the run's, and stay."""
+        if self.processes.count > 1:
+            free(own, keep=self.sampler.taken(own, self.own_policy.frozen))
+
     def batcher(self, groups: int) -> PromptBatcher:
         """Makes device batches of that many groups, on this process's devices."""
         return PromptBatcher(
@@ -81,10 +88,10 @@ class RunContext:
             self.config.data.buckets,
             groups,
             self.own_placement.batch,
-            # While captions are drawn the trained parameters may lie in the host's memory. In a supervised run, whose
-            # tower may be one of them, they do not.
-            frozen_vision="parameters" in self.config.rollout.offload
-            and "visual" in self.config.model.frozen,
+            # While captions are drawn the trained parameters may lie in the host's memory, or be given up. In a
+            # supervised run, whose tower may be one of them, they are not.
+            frozen_vision="visual" in self.config.model.frozen
+            and ("parameters" in self.config.rollout.offload or self.processes.count > 1),
         )
 
     def reader(self, *, judged: bool) -> Callable[[Sample], Example]:
