@@ -62,7 +62,8 @@ class ModelConfig:
     """What the trained parameters and the optimizer are kept in."""
     frozen_dtype: Dtype = "float32"
     """What frozen parameters and the reference policy are kept in; they are never updated, so they
-    need no more digits than products use."""
+    need no more digits than products use. What a model computes with in float32, as Qwen3.5 with its
+    rates of decay, stays in float32."""
     frozen: tuple[str, ...] = ("visual",)
     """Path prefixes that receive no gradient. Reinforcement learning needs "visual" among them."""
     lora: LoraConfig | None = None
@@ -140,13 +141,14 @@ class Policy:
         return tuple(decode(row[:length], skip_special_tokens=True).strip() for row, length in rows)
 
     def reference_params(self, dtype: str) -> Params:
-        """The anchor of the KL term: the trainable parameters as they are now, in ``dtype``.
+        """The anchor of the KL term: the trainable parameters as they are now, in ``dtype`` where products use that.
 
         Adapters stay in their own type: they are small, and fresh ones (``b`` is zero) are the base either way.
         """
         if any(is_adapter(path) for path, _ in nnx.to_flat_state(self.trainable)):
             return self.trainable
-        return jax.tree.map(lambda x: x.astype(dtype), self.trainable)
+        types = self.family.decoded_types(self.trainable, dtype)
+        return jax.tree.map(lambda x, used: x.astype(used), self.trainable, types)
 
 
 @functools.lru_cache(maxsize=4)

@@ -152,7 +152,8 @@ def abstract_parameters(config: RunConfig, model: Model, kernel: Kernel) -> Abst
     else:
         graphdef, trainable, frozen = split_model(whole, settings.frozen)
         frozen = cast(frozen, settings.frozen_dtype)
-        reference = cast(trainable, settings.frozen_dtype)
+        types = model.family.decoded_types(trainable, settings.frozen_dtype)
+        reference = jax.tree.map(lambda x, used: jax.ShapeDtypeStruct(x.shape, used), trainable, types)
     return AbstractPolicy(
         graphdef, trainable, frozen, reference if config.grpo.objective.beta > 0 else None, kernel
     )

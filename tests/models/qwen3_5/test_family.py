@@ -21,6 +21,7 @@ from tests.models.recurrent_family.reward import STOP
 from vcap_jax.commands import serve_rollout
 from vcap_jax.configuration import load_config
 from vcap_jax.export.hugging_face import checkpoint_to_hf
+from vcap_jax.kernels import attention
 from vcap_jax.models.family import opaque
 from vcap_jax.models.policy import ModelConfig
 from vcap_jax.models.qwen3_5.config import Qwen35Config, TextConfig
@@ -33,7 +34,7 @@ from vcap_jax.models.weight_map import flat_parameters
 from vcap_jax.parallel.group_sharding import GroupShardedJit
 from vcap_jax.parallel.processes import ALONE
 from vcap_jax.parallel.sharding import MeshConfig, Placement
-from vcap_jax.plan.abstract import model_of
+from vcap_jax.plan.abstract import abstract_parameters, model_of
 from vcap_jax.plan.planning import make_plan
 from vcap_jax.recipes.grpo import run
 from vcap_jax.report.metrics import deterministic, read_metrics
@@ -44,7 +45,7 @@ from vcap_jax.run.checkpoint_source import load_captioner
 from vcap_jax.run.checks import check_run
 from vcap_jax.run.config import RunConfig
 from vcap_jax.run.folders import open_run
-from vcap_jax.run.model_loading import load_model
+from vcap_jax.run.model_loading import load_model, load_policy
 from vcap_jax.system.hardware import hardware
 from vcap_jax.system.shutdown import Stopped
 from vcap_jax.world.backbone import BACKBONE_FOLDER
@@ -210,6 +211,29 @@ def test_what_is_computed_with_in_float32_is_drawn_with_as_it_is_trained(checkpo
         path[-1] for path, dtype in nnx.to_flat_state(types) if dtype == jnp.float32 and path[0] == "text"
     }
     assert kept == {"scale", "log_rate", "rate_bias", "conv"}
+
+
+@pytest.mark.parametrize("lora", ["", "model.lora={rank: 2}"])
+def test_what_is_computed_with_in_float32_is_never_rounded(checkpoint: Path, lora: str) -> None:
+    """The anchor of the KL term and an adapter's base are the policy that the checkpoint holds."""
+
+    def layers(params: nnx.State) -> nnx.State:
+        return params["text"]["delta_layers"]
+
+    kept = layers(nnx.state(load_model(checkpoint, placement=placement()), nnx.Param))["delta"]
+    settings = [f"model.path={checkpoint}", "model.dtype=bfloat16", "model.frozen_dtype=bfloat16"]
+    config = load_config(RunConfig, [], [*settings, *([lora] if lora else [])])
+    policy = load_policy(config.model, placement=placement())
+    base = policy.frozen if lora else policy.reference_params("bfloat16")
+    for name in ("log_rate", "rate_bias", "conv"):
+        value = kept[name][...]
+        assert layers(base)["delta"][name][...].dtype == jnp.float32
+        np.testing.assert_array_equal(layers(base)["delta"][name][...], value)
+    assert (value != value.astype(jnp.bfloat16)).any(), "rounding the convolution would show"
+    assert layers(base)["delta"]["enter"]["kernel"][...].dtype == jnp.bfloat16
+    planned = abstract_parameters(config, model_of(config.model), attention.kernel("dense"))
+    same = planned.frozen if lora else planned.reference
+    assert jax.tree.map(lambda x: x.dtype, same) == jax.tree.map(lambda x: x.dtype, base)
 
 
 def test_published_sizes_are_found_by_name() -> None:

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 from jax.ad_checkpoint import checkpoint_name
 from jax.typing import DTypeLike
@@ -33,11 +34,16 @@ from vcap_jax.parallel.group_sharding import by_group, cut_sequence, whole_seque
 Array = jax.Array
 
 
+def wide(param_dtype: DTypeLike) -> np.dtype:
+    """What parameters are held in that are computed with in float32, where others are held in ``param_dtype``."""
+    return np.dtype(jnp.promote_types(param_dtype, jnp.float32))
+
+
 class RMSNorm(nnx.Module):
     """Root-mean-square norm over the last axis, scaled by ``1 + scale``, all in float32: scale [*stack, size]."""
 
     def __init__(self, size: int, eps: float, *, param_dtype: DTypeLike, stack: tuple[int, ...] = ()) -> None:
-        self.scale = nnx.Param(jnp.zeros((*stack, size), param_dtype))
+        self.scale = nnx.Param(jnp.zeros((*stack, size), wide(param_dtype)))
         self.eps = eps
 
     def __call__(self, x: Array) -> Array:
@@ -50,7 +56,7 @@ class GatedRMSNorm(nnx.Module):
     """Root-mean-square norm over the last axis, scaled, then times the SiLU of a gate: scale [*stack, size]."""
 
     def __init__(self, size: int, eps: float, *, param_dtype: DTypeLike, stack: tuple[int, ...] = ()) -> None:
-        self.scale = nnx.Param(jnp.ones((*stack, size), param_dtype))
+        self.scale = nnx.Param(jnp.ones((*stack, size), wide(param_dtype)))
         self.eps = eps
 
     def __call__(self, x: Array, gate: Array) -> Array:
@@ -129,9 +135,9 @@ class DeltaNet(nnx.Module):
         linear = linears(config.initializer_range, rngs, param_dtype, stack, use_bias=False)
         self.enter = linear(config.hidden_size, config.linear_channels + heads * value_dim + 2 * heads)
         width = (*stack, config.linear_conv_kernel_dim, config.linear_channels)
-        self.conv = normal_param(rngs, width, config.initializer_range, param_dtype)
-        self.log_rate = nnx.Param(jnp.zeros((*stack, heads), param_dtype))
-        self.rate_bias = nnx.Param(jnp.ones((*stack, heads), param_dtype))
+        self.conv = normal_param(rngs, width, config.initializer_range, wide(param_dtype))
+        self.log_rate = nnx.Param(jnp.zeros((*stack, heads), wide(param_dtype)))
+        self.rate_bias = nnx.Param(jnp.ones((*stack, heads), wide(param_dtype)))
         self.norm = GatedRMSNorm(value_dim, config.rms_norm_eps, param_dtype=param_dtype, stack=stack)
         self.leave = linear(heads * value_dim, config.hidden_size)
         self.channels, self.heads, self.value_dim = config.linear_channels, heads, value_dim
