@@ -51,3 +51,6 @@ def test_equal_engines_agree():
 
 def test_no_moments_are_no_metrics():
     assert mismatch_metrics([]) == {}
+    # Nor are those of a step whose groups are all flat and left out.
+    trainer, sampler, mask = step(0.5)
+    assert measured((trainer, sampler, np.zeros_like(mask)), 3) == {}

@@ -47,12 +47,13 @@ def mismatch_metrics(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
     ``rollout/mismatch_mean``, ``_max``: of |trainer - sampler|, in nats. ``rollout/mismatch_correlation``: Pearson's,
     of the two; NaN if either is constant. ``rollout/truncated``: share of tokens whose ratio of probabilities exceeds
     the cap. ``rollout/outside``: share of tokens that were drawn although the trainer's rules exclude them (the border
-    of top-k or top-p); their weight is 0, and they enter no other number.
+    of top-k or top-p); their weight is 0, and they enter no other number. Nothing of a step without tokens to learn
+    from.
     """
-    if not parts:
+    if not any(float(part["tokens"]) for part in parts):
         return {}
     total = {name: sum(float(part[name]) for part in parts) for name in parts[0] if name != "max"}
-    tokens, shared = max(total["tokens"], 1.0), max(total["shared"], 1.0)
+    tokens, shared = total["tokens"], max(total["shared"], 1.0)
 
     def variance(name: str) -> float:
         return max(total[name + "2"] / shared - (total[name] / shared) ** 2, 0.0)

@@ -80,7 +80,7 @@ def step_programs(
             "rollout": state
             | dict.fromkeys(waiting, 0)
             # What is not trained stays on each host from its first caption on, the rest until it is copied.
-            | {"frozen of this host": rollout.own_frozen, "rollout copy": rollout.copy},
+            | {"parameters of this host": rollout.own_frozen, "rollout copy": rollout.copy},
             "update": state
             | {"gradients": bytes_per_device(params), "frozen of this host": rollout.own_frozen},
         },

@@ -235,7 +235,7 @@ def _witnesses(claim: Stated) -> Iterator[Claim]:
         name="image: errors of a witness cost nothing",
         statement="with references at temperature 1.5, which have more errors, the captioner makes as few false claims "
         "as with those at 1.1 (within 3 points)",
-        paper="Section 2.3: the judge takes no error over from a reference",
+        paper="Section 2.2: the judge takes no error over from a reference",
         tests=(same("hot_witness", "e1", "false_claims", 0.03),),
     )
 
