@@ -9,6 +9,9 @@ from statistics import median
 import pytest
 
 from benchmarks.plans import summary
+from vcap_jax.world.dataset import sample_scene
+from vcap_jax.world.facts import scene_facts
+from vcap_jax.world.slots import object_of
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -71,6 +74,40 @@ def test_the_table_of_what_came_out_has_the_figures_of_the_report(report, modali
         of = cells[ROWS[found[1]]]
         assert [coverage, false_claims] == [told(of["coverage"]), told(of["false_claims"])], label
         assert len(of["coverage"]["by_seed"]) == int(found[2] or 5), label
+
+
+def test_one_object_of_each_shot_is_so_much_of_a_clip():
+    told = everything = 0
+    for number in range(256):
+        facts = scene_facts(sample_scene("video", 0, number, "heldout"))
+        owners = {}
+        for slot in facts:
+            if slot[-1] in ("shape", "colour", "size", "motion"):
+                owners.setdefault(slot[0], Counter())[object_of(slot)] += 1
+        told += sum(max(owned.values()) for owned in owners.values())
+        told += sum(slot[-1] in ("background", "shots", "cut 1") for slot in facts)
+        everything += len(facts)
+    assert f"has {told / everything:.0%} of a clip's facts" in read("docs/science.md")
+
+
+def test_what_paid_is_told_as_it_was_counted():
+    second = {
+        run: rows["two in a segment"]
+        for run, rows in json.loads(read("docs/reproduction/what_pays.json")).items()
+    }
+    page = " ".join(read("docs/science.md").split())
+    first = [second[run][0] for run in ("twelve", "four-0", "four-1", "four-2")]
+    shares, paid = ([one[key] for one in first] for key in ("share", "advantage"))
+    assert f"{100 * min(shares):.0f} to {max(shares):.0%} of the captions tell of two objects" in page
+    assert f"{max(paid):.2f} to {min(paid):.2f} in the mean" in page
+    assert max(second[run][-1]["share"] for run in ("twelve", "four-0", "four-1", "four-2")) < 0.02
+    after = second["after-claims-0"]
+    assert f"rise from {after[0]['share']:.0%} to {after[-1]['share']:.0%}" in page
+    for run in ("claims-0", "claims-2"):
+        assert second[run][0]["share"] == pytest.approx(0.1, abs=0.01)
+        assert second[run][1]["advantage"] > 0.1
+        assert second[run][-1]["share"] == pytest.approx(2 / 3, abs=0.03)
+    assert second["claims-1"][-1]["share"] < 0.01
 
 
 def test_verdicts_are_counted_as_the_report_has_them(report):

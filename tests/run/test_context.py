@@ -15,7 +15,7 @@ from tests.tiny_policy import CONFIG as MODEL
 from tests.tiny_policy import END, tiny_model, tiny_prompts
 from vcap_jax.configuration import load_config
 from vcap_jax.models.lora import LoraConfig, attach
-from vcap_jax.models.policy import Policy
+from vcap_jax.models.policy import Policy, split_model
 from vcap_jax.models.qwen3_vl.config import Qwen3VLConfig
 from vcap_jax.models.qwen3_vl.model import Qwen3VL
 from vcap_jax.models.qwen3_vl.partition import RULES
@@ -65,6 +65,23 @@ def test_pictures_are_looked_at_without_trained_parameters_only_by_a_frozen_towe
     config = load_config(RunConfig, [], settings)
     ctx = RunContext(config, nothing, policy, placement, nothing, nothing)
     assert ctx.batcher(2).frozen_vision == frozen
+
+
+@pytest.mark.parametrize(("processes", "gone"), [(ALONE, False), (Processes(1, 2), True)])
+def test_a_process_gives_up_its_copy_once_captions_have_their_own(processes: Processes, gone: bool) -> None:
+    """But for what both have in common; alone they are the parameters that are trained."""
+    processor: Any = SimpleNamespace(eos_token_ids=(END,), banned_token_ids=())
+    policy = Policy(*split_model(tiny_model(), ("visual",)), processor)
+    placement = Placement.build(MeshConfig(fsdp=1), jax.devices()[:1])
+    sampler = group_sampler(policy, CONFIG, processes)
+    nothing: Any = None
+    ctx = RunContext(RunConfig(), nothing, policy, placement, sampler, nothing, processes)
+    own = jax.tree.map(jnp.copy, policy.trainable)
+    shared = {id(array) for array in sampler.taken(own, policy.frozen)}
+    ctx.give_up(own)
+    leaves = jax.tree.leaves(own)
+    assert {array.is_deleted() for array in leaves if id(array) in shared} == {False}
+    assert {array.is_deleted() for array in leaves if id(array) not in shared} == {gone}
 
 
 def is_cut(sharding: NamedSharding) -> bool:
