@@ -81,8 +81,8 @@ def pay(
     return {
         trait: [
             Pay(
-                share=len(some) / captions[part] if captions[part] else 0.0,
-                advantage=float(np.mean(some)) if some else None,
+                share=round(len(some) / captions[part], 4) if captions[part] else 0.0,
+                advantage=round(float(np.mean(some)), 4) if some else None,
             )
             for part, some in enumerate(by_part)
         ]
@@ -117,7 +117,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(*lines(str(run), rows, steps), "", sep="\n")
         made[run.name] = {trait: [asdict(one) for one in by_part] for trait, by_part in rows.items()}
     if options.output is not None:
-        options.output.write_text(json.dumps(made, indent=1) + "\n")
+        lines_of_runs = (f"{json.dumps(run)}: {json.dumps(rows)}" for run, rows in made.items())
+        options.output.write_text("{\n" + ",\n".join(lines_of_runs) + "\n}\n")
 
 
 if __name__ == "__main__":
