@@ -11,7 +11,7 @@ import pytest
 from vcap_jax.system.shutdown import Stopped
 from vcap_jax.training.checkpoint import Checkpointer
 from vcap_jax.training.optimizer import TrainState
-from vcap_jax.training.saving import between_steps, save_step
+from vcap_jax.training.saving import Place, between_steps, save_step
 
 
 class Saved:
@@ -32,21 +32,21 @@ class Saved:
 def test_every_so_many_steps_and_the_last_are_saved() -> None:
     saved: Any = Saved()
     for step in range(1, 8):
-        save_step(saved, step, 7, None, None, every=3, stop=False)
+        save_step(saved, step, 7, None, Place(None), every=3, stop=False)
     assert saved.steps == [3, 6, 7]
 
 
 def test_a_stop_saves_the_step_it_comes_after() -> None:
     saved: Any = Saved()
     with pytest.raises(Stopped, match="after step 2 of 7, which is saved"):
-        save_step(saved, 2, 7, None, None, every=3, stop=True)
+        save_step(saved, 2, 7, None, Place(None), every=3, stop=True)
     assert saved.steps == [2]
     assert saved.waited
 
 
 def test_a_stop_after_the_last_step_is_none() -> None:
     saved: Any = Saved()
-    save_step(saved, 7, 7, None, None, every=3, stop=True)
+    save_step(saved, 7, 7, None, Place(None), every=3, stop=True)
     assert saved.steps == [7]
 
 
@@ -54,7 +54,7 @@ def test_what_is_done_between_steps_may_ask_for_a_checkpoint_and_hears_of_it(tmp
     state = TrainState(jnp.asarray(1), {"a": jnp.zeros(1)}, ())
     heard: list[list[int]] = []
     with Checkpointer(tmp_path) as checkpoints:
-        between_steps(lambda done, params: None, checkpoints, 1, state, None)
+        between_steps(lambda done, params: None, checkpoints, 1, state, Place(None))
         assert checkpoints.steps() == []
         for _ in range(2):  # the second time it is there
             between_steps(
@@ -62,6 +62,6 @@ def test_what_is_done_between_steps_may_ask_for_a_checkpoint_and_hears_of_it(tmp
                 checkpoints,
                 2,
                 state,
-                None,
+                Place(None),
             )
     assert heard == [[2], [2]]

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
@@ -52,18 +52,16 @@ from vcap_jax.reward.errors import FamilyError, JudgeUnavailable
 from vcap_jax.reward.store import StoreError
 from vcap_jax.rollout.config import Offloaded
 from vcap_jax.rollout.engine import RolloutError
-from vcap_jax.system.json_values import JsonObject
 from vcap_jax.system.shutdown import TrainingStopped, finishing, requested
 from vcap_jax.training.checkpoint import Checkpointer, CheckpointError, HostArrays
 from vcap_jax.training.compile_counter import CompileCounter
 from vcap_jax.training.optimizer import TrainState
 from vcap_jax.training.saving import (
     AfterKeeping,
-    Ahead,
+    Place,
     between_steps,
     check_finite,
     no_work,
-    nothing_ahead,
     save_before,
     save_step,
     stopped_in,
@@ -84,12 +82,12 @@ class Log(Protocol):
 class _Drawn:
     """A step whose captions are with the judge.
 
-    place: what a checkpoint keeps of the run's place before it, in the data and ahead. age: how many steps' updates the
+    place: the run's before it. age: how many steps' updates the
     weights that drew it lack. data_seconds: of waiting for its samples. seconds: of
     beginning what the update holds fixed.
     """
 
-    place: tuple[JsonObject, Ahead]
+    place: Place
     draw: StepDraw
     fixed: FixedLogprobs
     age: int
@@ -145,9 +143,9 @@ class Training:
         with compiles, finishing("the step in work"):
             done = int(held.state.step) // self.config.num_iterations
             known = self._known(done)
-            place: tuple[JsonObject, Ahead] = (self.data.get_state(), lambda: self.kept)
+            place = Place(self.data.get_state(), lambda: self.kept)
             # An earlier start may have been stopped in it.
-            between_steps(self.between, self.checkpoints, done, held.state, *place)
+            between_steps(self.between, self.checkpoints, done, held.state, place)
             upcoming: _Drawn | None = None
             for step in range(done, self.total_steps):
                 begin = time.monotonic()
@@ -162,11 +160,11 @@ class Training:
                     held.due()
                     rollout, outcome = self._scored(now.draw)
                 except (StepNotDone, NoComponents) as error:
-                    save_before(self.checkpoints, step, held.state, *place)
+                    save_before(self.checkpoints, step, held.state, place)
                     raise stopped_in(step, error) from (error.__cause__ or error)
                 advantages = self._advantages(outcome.results)
                 if advantages.skipped.all():
-                    save_before(self.checkpoints, step, held.state, *place)
+                    save_before(self.checkpoints, step, held.state, place)
                     self._stop_without_rewards(outcome, step)
                 update_begin = time.monotonic()
                 lengths = np.stack([result.lengths for result in outcome.results])
@@ -174,7 +172,7 @@ class Training:
                 held.updated(state)
                 check_finite(update_metrics.get("grad_norm", 0.0), self.checkpoints, step + 1)
                 update_seconds = now.seconds + time.monotonic() - update_begin
-                place = (self.data.get_state(), nothing_ahead) if upcoming is None else upcoming.place
+                place = Place(self.data.get_state()) if upcoming is None else upcoming.place
                 drawing: dict[str, float] = {"rollout/age": now.age} if self.ahead else {}
                 if self.short_length:
                     drawing["rollout/outgrown"] = float((lengths.max(-1) > self.short_length).mean())
@@ -203,14 +201,13 @@ class Training:
                     step + 1,
                     self.total_steps,
                     held.state,
-                    place[0],
+                    place,
                     every=self.save_every,
                     stop=stop,
-                    ahead=place[1],
                 )
                 # What the step has on the devices goes before the next one's pictures and prompts come.
                 del now, rollout, outcome, advantages
-                between_steps(self.between, self.checkpoints, step + 1, held.state, *place)
+                between_steps(self.between, self.checkpoints, step + 1, held.state, place)
             self.checkpoints.wait()
         return held.state
 
@@ -228,7 +225,7 @@ class Training:
     def _drawn(self, held: WaitingState, step: int, known: KnownStep | None = None) -> _Drawn:
         """The next samples' captions, of step ``step``, with the judge; judged, if the judge takes turns. known: those
         that an earlier start has drawn ahead; None draws them with the state that is held. Raises StepNotDone."""
-        place, begin = self.data.get_state(), time.monotonic()
+        place, begin = Place(self.data.get_state()), time.monotonic()
         try:
             batch = next(self.data)
         except (MediaError, NoUsableSamplesError, StorageError) as error:  # in all processes alike
@@ -258,12 +255,11 @@ class Training:
             held.state.params, draw.batches, draw.groups, longest, ahead=self.ahead > 0, old=old
         )
         seconds = time.monotonic() - begin
-        ahead: Ahead = nothing_ahead
         if self.ahead:
-            ahead = partial(kept_step, draw.batches, draw.groups, fixed.old)
+            place = replace(place, ahead=partial(kept_step, draw.batches, draw.groups, fixed.old))
         drawn_after = int(held.state.step) // self.config.num_iterations - (known is not None)
         return _Drawn(
-            place=(place, ahead),
+            place=place,
             draw=draw,
             fixed=fixed,
             age=step - drawn_after,

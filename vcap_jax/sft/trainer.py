@@ -37,6 +37,7 @@ from vcap_jax.training.compile_counter import CompileCounter
 from vcap_jax.training.optimizer import TrainState
 from vcap_jax.training.saving import (
     AfterKeeping,
+    Place,
     between_steps,
     check_finite,
     no_work,
@@ -124,10 +125,10 @@ class SupervisedTraining:
         compiles, local = CompileCounter(), self.placement.local()
         with compiles, finishing("the step in work"):
             done = int(state.step)
-            between_steps(self.between, self.checkpoints, done, state, self.data.get_state())
+            between_steps(self.between, self.checkpoints, done, state, Place(self.data.get_state()))
             for step in range(done, self.total_steps):
                 begin, compiled = time.monotonic(), compiles.count
-                place = self.data.get_state()
+                place = Place(self.data.get_state())
                 try:
                     batch = next(self.data)
                 except (MediaError, NoUsableSamplesError, StorageError) as error:  # in all processes alike
@@ -160,13 +161,13 @@ class SupervisedTraining:
                     step + 1,
                     self.total_steps,
                     state,
-                    self.data.get_state(),
+                    Place(self.data.get_state()),
                     every=self.save_every,
                     stop=stop,
                 )
                 # What the step has on the devices goes before the next one's pictures come.
                 del batch, batches, placed
-                between_steps(self.between, self.checkpoints, step + 1, state, self.data.get_state())
+                between_steps(self.between, self.checkpoints, step + 1, state, Place(self.data.get_state()))
             self.checkpoints.wait()
         return state
 

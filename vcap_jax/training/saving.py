@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from vcap_jax.models.family import Params
@@ -18,9 +19,12 @@ Ahead: TypeAlias = Callable[[], HostArrays | None]
 """Gives what a checkpoint keeps of the next step; called only where one is written."""
 
 
-def nothing_ahead() -> None:
-    """Nothing of the next step is there."""
-    return
+@dataclass(frozen=True)
+class Place:
+    """What a checkpoint keeps beside the state. data: the place in the data. ahead: see ``Ahead``."""
+
+    data: JsonValue
+    ahead: Ahead = lambda: None
 
 
 def save_step(
@@ -28,36 +32,28 @@ def save_step(
     done: int,
     total: int,
     state: object,
-    data_state: JsonValue,
+    place: Place,
     *,
     every: int,
     stop: bool,
-    ahead: Ahead = nothing_ahead,
 ) -> None:
     """The end of step ``done`` of ``total``: a checkpoint every so many steps, after the last and before a stop.
 
-    ahead: gives what is saved of the next step. stop: of any process, and the same in all. Raises Stopped then, unless
-    all steps are done.
+    stop: of any process, and the same in all. Raises Stopped then, unless all steps are done.
     """
     last = done == total
     if last or stop or done % every == 0:
-        checkpoints.save(done, state, data_state, ahead=ahead())
+        checkpoints.save(done, state, place.data, ahead=place.ahead())
     if stop and not last:
         checkpoints.wait()
         raise Stopped(f"stopped after step {done} of {total}, which is saved")
 
 
-def save_before(
-    checkpoints: Checkpointer,
-    done: int,
-    state: object,
-    data_state: JsonValue,
-    ahead: Ahead = nothing_ahead,
-) -> None:
+def save_before(checkpoints: Checkpointer, done: int, state: object, place: Place) -> None:
     """Saves the state after ``done`` steps, unless it is saved or there are none, before a run ends in what comes next:
     --resume then begins with that. Returns when it is written."""
     if done > 0 and done not in checkpoints.steps():
-        checkpoints.save(done, state, data_state, ahead=ahead())
+        checkpoints.save(done, state, place.data, ahead=place.ahead())
     checkpoints.wait()
 
 
@@ -77,21 +73,20 @@ def between_steps(
     checkpoints: Checkpointer,
     done: int,
     state: TrainState,
-    data_state: JsonValue,
-    ahead: Ahead = nothing_ahead,
+    place: Place,
 ) -> None:
     """``work(done, state.params)`` after ``done`` steps, which are saved if it asks for that by what it returns, and if
     it raises Stopped or TrainingStopped; all of that it must do in all processes alike."""
     try:
         after = work(done, state.params)
     except TrainingStopped:
-        save_before(checkpoints, done, state, data_state, ahead)
+        save_before(checkpoints, done, state, place)
         raise
     except Stopped as stopped:
-        save_before(checkpoints, done, state, data_state, ahead)
+        save_before(checkpoints, done, state, place)
         raise Stopped(f"{stopped} after step {done}, which is saved" if done else str(stopped)) from None
     if after is not None:
-        save_before(checkpoints, done, state, data_state, ahead)
+        save_before(checkpoints, done, state, place)
         after()
 
 
