@@ -121,8 +121,10 @@ def test_the_starting_policy_does_not_stay_on_the_devices(config, tmp_path, monk
         return loaded[-1]
 
     monkeypatch.setattr(sft, "prepare", kept)
-    short = dataclasses.replace(config, sft=dataclasses.replace(config.sft, max_steps=1))
-    run_sft(short, RunFolder.open(tmp_path / "run", short), say=lambda _: None)
+    of_another_command = dataclasses.replace(config.sft, max_steps=None, epochs=1)
+    short, said = dataclasses.replace(config, max_steps=99, sft=of_another_command), list[str]()
+    run_sft(short, RunFolder.open(tmp_path / "run", short), say=said.append)
+    assert any(line.startswith("max_steps=99 is for reinforcement learning: this run takes") for line in said)
     assert all(leaf.is_deleted() for leaf in jax.tree.leaves(loaded[0].ctx.policy.trainable))
 
 

@@ -124,6 +124,12 @@ def _word(value: JsonValue) -> str:
     return lettered[1] if lettered else text.split(")")[0].strip(" .")
 
 
+def word(cased: Callable[[str], str]) -> pydantic.BeforeValidator:
+    """Of a field that holds one of a few words: "yes." is read as "Yes" by ``str.capitalize``, as "yes" by
+    ``str.lower``."""
+    return pydantic.BeforeValidator(lambda told: cased(told.strip(" .")) if isinstance(told, str) else told)
+
+
 def read_answer(text: str | None, finish_reason: str | None, shape: Shape[T]) -> Answered[T] | Failure:
     """What a judge wrote, as the shape wants it, or a Failure: not exactly one JSON object with its keys, one too few
     or repeated, a value that does not fit. Keys that were not asked for are dropped.

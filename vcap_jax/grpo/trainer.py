@@ -82,9 +82,8 @@ class Log(Protocol):
 class _Drawn:
     """A step whose captions are with the judge.
 
-    place: the run's before it. age: how many steps' updates the
-    weights that drew it lack. data_seconds: of waiting for its samples. seconds: of
-    beginning what the update holds fixed.
+    place: the run's before it. age: how many steps' updates the weights that drew it lack. data_seconds: of waiting for
+    its samples. seconds: of beginning what the update holds fixed.
     """
 
     place: Place

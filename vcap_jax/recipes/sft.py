@@ -202,6 +202,11 @@ def _train(
     config, policy, sft = ctx.config, ctx.policy, ctx.config.sft
     processes = ctx.processes
     total = sft.total_steps(len(samples))
+    if config.max_steps is not None and sft.max_steps is None:
+        ctx.say(
+            f"max_steps={config.max_steps} is for reinforcement learning: this run takes {total} steps "
+            f"(sft.epochs={sft.epochs}; sft.max_steps sets their number)"
+        )
     programs = SFTPrograms(
         policy.graphdef, build_optimizer(sft.optimizer, total), logprob_chunk=sft.logprob_chunk
     )

@@ -24,10 +24,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator
-
 from vcap_jax.data.manifest import Sample
-from vcap_jax.evals.answers import Sentences, typed
+from vcap_jax.evals.answers import Sentences, typed, word
 from vcap_jax.evals.asking import Asker, Stage
 from vcap_jax.evals.benchmarks.benchmark import Benchmark, Measured, Mode, Task
 from vcap_jax.evals.statistics import Statistic, ratio
@@ -45,17 +43,12 @@ class Asked:
     answer: str
 
 
-def _word(value: object) -> object:
-    """ "yes." as "Yes"."""
-    return value.strip(" .").capitalize() if isinstance(value, str) else value
-
-
 @dataclass(frozen=True, kw_only=True)
 class Reply:
     """An answer from the caption."""
 
     analysis: Sentences
-    answer: Annotated[Literal["Yes", "No", "Unanswerable"], BeforeValidator(_word)]
+    answer: Annotated[Literal["Yes", "No", "Unanswerable"], word(str.capitalize)]
 
 
 class VCapsBench(Benchmark[tuple[Asked, ...]]):

@@ -21,11 +21,11 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
 from vcap_jax.configuration import settings
 from vcap_jax.data.manifest import Sample
-from vcap_jax.evals.answers import Sentences, typed
+from vcap_jax.evals.answers import Sentences, typed, word
 from vcap_jax.evals.asking import Asker, Stage
 from vcap_jax.evals.benchmarks.benchmark import (
     Benchmark,
@@ -66,11 +66,6 @@ class Aspect:
     questions: tuple[Question, ...]
 
 
-def _word(value: object) -> object:
-    """ "Yes." as "yes"."""
-    return value.strip(" .").lower() if isinstance(value, str) else value
-
-
 @dataclass(frozen=True)
 class Answer:
     """An answer from the caption."""
@@ -82,7 +77,7 @@ class Answer:
 class Comparison:
     """An answer beside the right one."""
 
-    Verdict: Annotated[Literal["yes", "no"], BeforeValidator(_word)]
+    Verdict: Annotated[Literal["yes", "no"], word(str.lower)]
     Score: Annotated[float, Field(ge=0, le=5)]
 
 
