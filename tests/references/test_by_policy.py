@@ -98,12 +98,12 @@ def test_other_weights_are_another_writer(prepared, writer) -> None:
 
 
 def captioned_by(captioner: Any, prepared: Prepared) -> Any:
-    """A context whose captions are all by ``captioner``."""
+    """A context whose captions are all by ``captioner``, one question after another as by servers."""
     return SimpleNamespace(
         config=prepared.ctx.config,
         policy=SimpleNamespace(trainable={}, frozen={}),
         sampler=None,
-        servers=None,
+        servers=object(),
         own_params=lambda params: params,
         captioner=lambda sampler, load: captioner,
     )

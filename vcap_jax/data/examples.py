@@ -38,9 +38,12 @@ class Example(Shown):
     """The visual prompt of one group.
 
     request: the text in it, after the pictures. media: what the judge sees, without pictures where none is asked.
+    suffixes: int32 [S] each, where several requests are made about the same pictures: how the prompt goes on for each
+        (``Processor.suffix``). It then ends with the pictures, and each caption of the group answers one of them.
     """
 
     prompt: EncodedPrompt
+    suffixes: tuple[np.ndarray, ...] = ()
 
 
 def example_loader(
@@ -52,6 +55,7 @@ def example_loader(
     buckets: Buckets | None = None,
     window: Callable[[Sample, float], TimeWindow] | None = None,
     judged: bool = True,
+    requests: Callable[[Sample], Sequence[str]] | None = None,
     open_image: Callable[[Path], np.ndarray] = decode_image,
 ) -> Callable[[Sample], Example]:
     """A function that reads and encodes a sample; safe to call from several threads.
@@ -62,6 +66,7 @@ def example_loader(
     window: chooses, from a sample and the seconds of its video, the stretch that is read as a clip of its own, its
         times counted from where it begins; None reads all of a video.
     judged: False compresses nothing for a judge, where none is asked about the samples.
+    requests: what a sample is asked, if several things; see ``Example.suffixes``.
     open_image: gives the pixels of a sample's picture, uint8 [H, W, 3].
 
     The function raises MediaError for a file that cannot be read, InputError for one that cannot become a
@@ -71,11 +76,18 @@ def example_loader(
 
     def load(sample: Sample) -> Example:
         default = image_prompt if sample.modality == "image" else video_prompt
-        text = TextPart(sample.prompt or default)
+        asked = () if requests is None else requests(sample)
+        text = TextPart(asked[0] if asked else sample.prompt or default)
         if sample.video is None:
             example = _load_images(sample, text, processor, settings, open_image)
         else:
             example = _load_video(sample, text, processor, settings, window)
+        if asked:
+            example = replace(
+                example,
+                prompt=processor.without_suffix(example.prompt, asked[0]),
+                suffixes=tuple(map(processor.suffix, asked)),
+            )
         if buckets is not None:
             processor.padded_sizes([example.prompt], buckets, [f"sample {sample.id}"])
         return example

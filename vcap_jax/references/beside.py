@@ -36,15 +36,13 @@ class Asking:
         """As a pool's header has it."""
         return {"questions": list(self.questions), "questions_per_sample": self.each, "questions_told": True}
 
-    def items(self, samples: Sequence[Sample], *, seed: int, skip: int) -> list[Sample]:
-        """``each`` items of every sample, named ``ID?k``, but for the first ``skip``. A sample's questions are in the
-        order of the list."""
-        items = [
+    def items(self, samples: Sequence[Sample], *, seed: int) -> list[Sample]:
+        """``each`` items of every sample, named ``ID?k``. A sample's questions are in the order of the list."""
+        return [
             dataclasses.replace(sample, id=f"{sample.id}?{k}", prompt=question)
             for sample in samples
             for k, question in enumerate(self._drawn(sample.id, seed))
         ]
-        return items[skip:]
 
     def _drawn(self, identity: str, seed: int) -> list[str]:
         def lot(number: int) -> bytes:

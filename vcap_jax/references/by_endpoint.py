@@ -49,8 +49,10 @@ def endpoint_writer(
             seed: int,
             indices: Sequence[int],
             on_bad: Report,
+            questions: int = 1,
         ) -> Iterator[Captioned]:
             del indices  # a served model's seeds depend on ids
+            del questions  # its cache of prefixes keeps a picture from being computed again
             for done in captioner.captions(samples, reader(window), seed=seed, on_bad=on_bad):
                 if done.lacking:
                     say(f"sample {done.sample.id} gets {len(done.captions)} references: {done.lacking}")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterator, Sequence
 
 from vcap_jax.data.manifest import Sample
 from vcap_jax.parallel.fingerprint import fingerprint
+from vcap_jax.references.asking import Answering
 from vcap_jax.references.beside import Asking, WindowDraw
 from vcap_jax.references.writers import CaptionWriter, Report
 from vcap_jax.rollout.captioner import Captioned
@@ -73,6 +75,11 @@ def policy_writer(
     own = rollout == config.rollout
     sampler = ctx.sampler if own else group_sampler(policy, rollout, ctx.processes)
 
+    @functools.cache
+    def answering(questions: int) -> Answering:
+        assert asking is not None
+        return Answering(ctx, rollout, questions=asking.questions, each=questions)
+
     def draws(
         samples: Sequence[Sample],
         window: WindowDraw | None,
@@ -80,7 +87,10 @@ def policy_writer(
         seed: int,
         indices: Sequence[int],
         on_bad: Report,
+        questions: int = 1,
     ) -> Iterator[Captioned]:
+        if questions > 1 and ctx.servers is None:  # servers keep prefixes by themselves
+            return answering(questions).run(params, samples, seed=seed, indices=indices, on_bad=on_bad)
         load = None
         if window is not None:
             load = sample_reader(config, policy.processor, window=window, judged=False)

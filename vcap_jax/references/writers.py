@@ -23,8 +23,9 @@ Report = Callable[[BadSample], None]
 
 
 class Draws(Protocol):
-    """Captions by one captioner: of whole samples, or of windows as ``window`` draws them. indices: of the samples,
-    which their draws depend on."""
+    """Captions by one captioner, in the order of the samples: of whole ones, or of windows as ``window`` draws them.
+    indices: of the samples, which their draws depend on. questions: so many samples in a row are questions about one
+    picture or video."""
 
     def __call__(
         self,
@@ -34,6 +35,7 @@ class Draws(Protocol):
         seed: int,
         indices: Sequence[int],
         on_bad: Report,
+        questions: int = 1,
     ) -> Iterator[Captioned]: ...
 
 
@@ -78,13 +80,17 @@ class CaptionWriter:
     ) -> Iterator[Written]:
         """See ``ReferenceWriter``."""
         config, seed, each = self._config, self.provenance.seed, self.each.get(part, 1)
+        begin = indices[0] * each + skip if indices else 0
+        questions = 1
         window, items = None, list(samples)[skip:]
         if part == WINDOWS:
             window = WindowDraw(config.reward.local, seed=seed, prompt=config.references.segment_prompt)
             items = window.items(samples, each, skip)
         elif part == ANSWERS:
             assert self._asking is not None
-            items = self._asking.items(samples, seed=seed + _SEEDS[part], skip=skip)
+            # All of a sample's together, also where some are there already.
+            skip, questions = 0, each
+            items = self._asking.items(samples, seed=seed + _SEEDS[part])
         pairs = zip(samples, indices, strict=True)
         places = [(index * each + k, k, sample.id) for sample, index in pairs for k in range(each)][skip:]
         place_of = {item.id: place for item, place in zip(items, places, strict=True)}
@@ -94,10 +100,16 @@ class CaptionWriter:
             """Windows and answers are told of as parts of their samples, which keep their entries."""
             _, k, owner = place_of[bad.id]
             words = {WHOLE: "", WINDOWS: f"window {k + 1}", ANSWERS: f"the answer to {prompts[bad.id]!r}"}
-            on_bad(BadSample(id=owner, reason=bad.reason.replace(bad.id, owner), part=words[part]))
+            what = bad.part or words[part]
+            on_bad(BadSample(id=owner, reason=bad.reason.replace(bad.id, owner), part=what))
 
         numbers = [index for index, _, _ in places]
-        for done in self._draws(items, window, seed=seed + _SEEDS[part], indices=numbers, on_bad=report):
+        drawn = self._draws(
+            items, window, seed=seed + _SEEDS[part], indices=numbers, on_bad=report, questions=questions
+        )
+        for done in drawn:
+            if place_of[done.sample.id][0] < begin:
+                continue
             kept = zip(done.captions, done.truncated, strict=True)
             texts = [text for text, cut in kept if text and not (cut and self._ended_only)]
             if window is not None:

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from vcap_jax.data.batching import PromptBatcher
 from vcap_jax.data.examples import Example
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.pipeline import BadSample, GroupIterator, OnBadSample, PipelineSettings
 from vcap_jax.models.policy import Params, Policy
 from vcap_jax.rollout.engine import CaptionSource, ReadSamples
-from vcap_jax.rollout.sampler import GroupSampler, PromptGroups, SampledGroup
+from vcap_jax.rollout.sampler import GroupSampler
+from vcap_jax.rollout.slots import PromptGroups, SampledGroup, Suffixes
 
 
 @dataclass(frozen=True)
@@ -53,11 +56,25 @@ class SamplerCaptions:
         def batches() -> Iterator[PromptGroups]:
             for read in samples:
                 prompt, features = self.batcher.batch(params, read.examples)
-                yield PromptGroups(prompt, features, read.indices, read.places)
+                suffixes = self._suffixes(read, prompt.tokens.shape[0])
+                yield PromptGroups(prompt, features, read.indices, read.places, suffixes)
 
         yield from self.sampler.stream_batches(
             params, self.frozen, batches(), seed=seed, step=0, most_waiting=self.most_waiting
         )
+
+    def _suffixes(self, read: ReadSamples, rows: int) -> Suffixes | None:
+        """Of a batch of so many rows; None if the sampler is made for whole prompts."""
+        if not (width := self.sampler.suffix_tokens):
+            return None
+        ways = max(len(example.suffixes) for example in read.examples)
+        tokens = np.full((rows, ways, width), -1, np.int32)
+        ids = np.zeros((rows, ways), np.int32)
+        for row, (example, index) in enumerate(zip(read.examples, read.indices, strict=True)):
+            ids[row] = index + np.arange(ways)
+            for way, suffix in enumerate(example.suffixes):
+                tokens[row, way, : len(suffix)] = suffix
+        return Suffixes(tokens, ids)
 
 
 class ManifestCaptioner:

@@ -39,6 +39,8 @@ class DecodeState:
     keys: [B, G] random keys, one per candidate.
     seen: [B, G, V] bool for the repetition penalty, or None when the penalty is 1.
     prompt, captions: what decoding keeps of the prompts, shared by all candidates, and of the captions, in W columns.
+    suffixes: [B, G, S] int32, how the prompt goes on for each candidate, -1 beyond; None where prompts are whole. A
+        suffix is fed token by token as if it had been drawn, and counts in ``tokens``, ``lengths`` and ``steps``.
     """
 
     tokens: Array
@@ -50,6 +52,7 @@ class DecodeState:
     seen: Array | None
     prompt: PromptState
     captions: CaptionState
+    suffixes: Array | None = None
 
 
 def tensor_axes(state: DecodeState, model: Decoder) -> DecodeState:
@@ -128,6 +131,7 @@ def part_of(state: DecodeState, slots: Array, candidates: Array, *, everything: 
             columns=jax.tree.map(by_part, state.captions.columns),
             carried=jax.tree.map(of_candidates, state.captions.carried),
         ),
+        suffixes=None if state.suffixes is None else of_candidates(state.suffixes),
     )
 
 

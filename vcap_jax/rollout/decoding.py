@@ -70,7 +70,7 @@ class DecodePrograms:
     """Compiled programs for one model definition, on one mesh with the axes ``data`` and ``tensor``.
 
     graphdef: static model definition (see ``vcap_jax.models.policy``). end, banned: token ids that end a caption, and
-    that are never drawn.
+    that are never drawn. suffix_tokens: of a prompt's suffixes at most, see ``DecodeState``; 0 where prompts are whole.
     """
 
     def __init__(
@@ -81,9 +81,10 @@ class DecodePrograms:
         *,
         end: tuple[int, ...],
         banned: tuple[int, ...],
+        suffix_tokens: int = 0,
     ) -> None:
         self._graphdef, self.config, self.mesh = graphdef, config, mesh
-        self.end, self.banned = end, banned
+        self.end, self.banned, self.suffix_tokens = end, banned, suffix_tokens
         self.replicas = mesh.shape[DATA_AXIS]
         self.tokens_per_look = tokens_per_look(config.chunk, mesh.devices.flat[0].platform)
         self.empty = jax.jit(self._empty, static_argnums=(1, 2, 3))
@@ -138,6 +139,9 @@ class DecodePrograms:
                 seen=jnp.zeros((*shape, vocab), bool) if penalised else None,
                 prompt=prompt,
                 captions=captions,
+                suffixes=jnp.full((*shape, self.suffix_tokens), -1, jnp.int32)
+                if self.suffix_tokens
+                else None,
             )
             return cut_over_tensor(state, model)
 
@@ -172,6 +176,7 @@ class DecodePrograms:
         ids: Array,
         seed: Array,
         step: Array,
+        suffixes: Array | None = None,
     ) -> DecodeState:
         """Prefills rows of ``prompt`` and puts them into slots, at step 0.
 
@@ -179,10 +184,16 @@ class DecodePrograms:
         (-1: none, the row is computed for nothing), and the group's id in ``candidate_keys``. n is 1 or all slots of a
         replica; then the k-th row can only go to the k-th slot. Prompts may be padded to fewer tokens than the state
         has room for.
+        suffixes: [replicas, n, G, S], see ``DecodeState``, if programs are made for some; a candidate without one is
+        not decoded. ids are then [replicas, n, Q], each of G / Q candidates in a row.
         """
         taken = jax.tree.map(lambda x: jnp.asarray(x)[rows.reshape(-1)], (prompt.without_vision(), features))
         fill = self._on_replicas(self._fill_replica, 3, 4)
-        return fill(params, seed, step, state, taken, slots.reshape(-1), ids.reshape(-1))
+        own = (slots.reshape(-1), ids.reshape(-1))
+        if suffixes is None:
+            return fill(params, seed, step, state, taken, *own)
+        fill = self._on_replicas(self._fill_replica, 3, 5)
+        return fill(params, seed, step, state, taken, *own, suffixes.reshape(-1, *suffixes.shape[2:]))
 
     def _fill_replica(
         self,
@@ -193,6 +204,7 @@ class DecodePrograms:
         taken: tuple[PromptBatch, Features | None],
         slots: Array,
         ids: Array,
+        suffixes: Array | None = None,
     ) -> DecodeState:
         config, model = self.config, self._decoder(params)
         prompt, features = taken
@@ -205,13 +217,14 @@ class DecodePrograms:
         new = DecodeState(
             tokens=jnp.full((*shape, state.tokens.shape[-1]), self.end[0], jnp.int32),
             lengths=jnp.zeros(shape, jnp.int32),
-            done=jnp.zeros(shape, bool),
+            done=jnp.zeros(shape, bool) if suffixes is None else (suffixes < 0).all(-1),
             steps=jnp.zeros(shape[:1], jnp.int32),
             logits=jnp.broadcast_to(logits[:, None], (*shape, logits.shape[-1])),
-            keys=candidate_keys(seed, step, ids, config.group_size),
+            keys=candidate_keys(seed, step, ids, math.prod(shape) // ids.shape[0]).reshape(shape),
             seen=seen,
             prompt=cache,
             captions=CaptionState((), model.begin(cache, config.group_size)),
+            suffixes=suffixes,
         )
         # Columns need no clearing: what is older than a caption is never seen by it.
         old = replace(state, captions=CaptionState((), state.captions.carried))
@@ -249,6 +262,8 @@ class DecodePrograms:
         column = jnp.arange(columns)
         before = column < jnp.minimum(base, width)[:, None]
         by_token, fixed = model.ahead(base[:, None] + jnp.arange(chunk), prompt)
+        suffixes = part.suffixes
+        begin = None if suffixes is None else (suffixes >= 0).sum(-1)
 
         def live(done: Array, i: Array) -> Array:
             return ~done & (base + i < config.max_completion_length)[:, None]
@@ -267,7 +282,13 @@ class DecodePrograms:
             if self.mesh.shape["tensor"] > 1:
                 # Whole before the rules, which take one of two ways depending on a replica's own numbers.
                 logits = jax.lax.with_sharding_constraint(logits, Spec())
-            token = sample(logits, part.keys, step[:, None], config.sampling, seen=seen, banned=self.banned)
+            position = step[:, None] if begin is None else step[:, None] - begin  # in the caption itself
+            token = sample(logits, part.keys, position, config.sampling, seen=seen, banned=self.banned)
+            may_end = going
+            if suffixes is not None:
+                here = jnp.minimum(step, suffixes.shape[-1] - 1)[:, None, None]
+                token = jnp.where(position < 0, jnp.take_along_axis(suffixes, here, axis=-1)[..., 0], token)
+                may_end &= position >= 0
             token = jnp.where(going, token, end[0])
             tokens = jax.lax.dynamic_update_slice_in_dim(tokens, token[..., None], i, axis=2)
             seen = None if seen is None else update_seen(seen, token)
@@ -277,7 +298,7 @@ class DecodePrograms:
             at = jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, i, 1, keepdims=False), by_token)
             hidden, captions = model.decode(token, at, fixed, width + i, columns_seen, prompt, captions)
             lengths = jnp.where(going, step[:, None] + 1, lengths)
-            done |= going & (token[..., None] == end).any(-1)
+            done |= may_end & (token[..., None] == end).any(-1)
             return i + 1, tokens, lengths, done, model.logits(hidden), seen, captions
 
         def several(carry: _Loop) -> _Loop:

@@ -28,7 +28,14 @@ from vcap_jax.rollout.decode_state import DATA_AXIS, DecodeState
 from vcap_jax.rollout.decoding import DecodePrograms
 from vcap_jax.rollout.placement import RolloutPlacement, mesh_of
 from vcap_jax.rollout.schedule import ShapeBuckets, fills_together
-from vcap_jax.rollout.slots import Incoming, Outgrown, PromptGroups, SampledCaption, SampledGroup, Slots
+from vcap_jax.rollout.slots import (
+    Incoming,
+    Outgrown,
+    PromptGroups,
+    SampledCaption,
+    SampledGroup,
+    Slots,
+)
 
 _COMPILERS = 16
 """Programs compiled at a time at most: each takes a core and, for a large model, a GiB or two of the host's memory."""
@@ -42,6 +49,7 @@ class GroupSampler:
     break the next prompt that contains the caption).
     mesh: (data, tensor), see ``placement.local_mesh``; None takes this process's part of the mesh that the parameters
     lie on. Slots are dealt out to its ``data`` devices, ``groups_per_batch`` in all, at least one each.
+    suffix_tokens: of the longest suffix (``slots.Suffixes``) that prompts are given with; 0 where prompts are whole.
     """
 
     def __init__(
@@ -52,10 +60,13 @@ class GroupSampler:
         end_ids: Sequence[int],
         banned_ids: Sequence[int],
         mesh: Mesh | None = None,
+        suffix_tokens: int = 0,
     ) -> None:
         if not end_ids:
             raise ValueError("no end-of-caption token: the tokenizer and generation_config.json name none")
-        self.config = config
+        if suffix_tokens:  # columns for them too
+            config = config.limited_to(config.max_completion_length + suffix_tokens)
+        self.config, self.suffix_tokens = config, suffix_tokens
         self._graphdef = graphdef
         self._mesh = mesh
         self._end, self._banned = tuple(sorted(set(end_ids))), tuple(sorted(set(banned_ids)))
@@ -65,7 +76,12 @@ class GroupSampler:
         """The programs on a mesh (data, tensor)."""
         if mesh not in self._programs:
             self._programs[mesh] = DecodePrograms(
-                self._graphdef, self.config, mesh, end=self._end, banned=self._banned
+                self._graphdef,
+                self.config,
+                mesh,
+                end=self._end,
+                banned=self._banned,
+                suffix_tokens=self.suffix_tokens,
             )
         return self._programs[mesh]
 

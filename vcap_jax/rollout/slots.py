@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import jax
 import numpy as np
@@ -51,17 +52,32 @@ class SampledGroup:
 
 
 @dataclass(frozen=True)
+class Suffixes:
+    """How the prompts of a batch go on in several ways, so that what they have in common is computed once.
+
+    tokens: [B, Q, S] int32, -1 beyond each; a way without tokens is none. The candidates of a group take them in equal
+    parts, the first G / Q the first. ids: [B, Q] int32, what the draws of each part depend on, as those of a prompt by
+    itself on its group's id.
+    """
+
+    tokens: np.ndarray
+    ids: np.ndarray
+
+
+@dataclass(frozen=True)
 class PromptGroups:
     """Prompts of a padded batch, and what its groups are called.
 
     prompt: rows of length 0 are padding. features: of the prompts. ids: the group id of each real row, which its draws
-    depend on; also the ``index`` it is yielded with, if ``indices`` are not given.
+    depend on; also the ``index`` it is yielded with, if ``indices`` are not given. suffixes: of a sampler that is made
+    for some.
     """
 
     prompt: PromptBatch
     features: Features | None
     ids: Sequence[int]
     indices: Sequence[int] | None = None
+    suffixes: Suffixes | None = None
 
     @property
     def tokens(self) -> int:
@@ -137,7 +153,7 @@ class Slots:
     ) -> None:
         self._programs, self._buckets, self._params, self._placement = programs, buckets, params, placement
         self._seed, self._step = seed, step
-        self._budget = programs.config.max_completion_length
+        self._budget = programs.config.max_completion_length  # suffixes included
         self._parking = parking_on(programs.mesh)
         self._slots, self._prompt_tokens = buckets.slots[-1], prompt_tokens
         self._held: list[list[Waiting | None]] = [[None] * self._slots for _ in range(programs.replicas)]
@@ -236,9 +252,23 @@ class Slots:
         _, prompt, features = self._placed
         # 32 bits whatever their sign: a key is made of the bits.
         numbers = (np.uint32(self._seed % 2**32).astype(np.int32), np.int32(self._step))
-        self.state = self._programs.fill(
-            self._params, self.state, prompt, features, rows, slots, ids, *numbers
-        )
+        fill = partial(self._programs.fill, self._params, self.state, prompt, features, rows, slots)
+        if batch.suffixes is None:
+            self.state = fill(ids, *numbers)
+        else:
+            ways = np.repeat(batch.suffixes.tokens, self._ways(batch.suffixes), axis=1)
+            self.state = fill(batch.suffixes.ids[rows], *numbers, ways[rows])
+
+    def _ways(self, suffixes: Suffixes) -> int:
+        """Candidates of each way to go on."""
+        return self._live.shape[-1] // suffixes.tokens.shape[1]
+
+    def _begin(self, group: Waiting) -> np.ndarray:
+        """[G] tokens that its candidates' suffixes have."""
+        if group.batch.suffixes is None:
+            return np.zeros(self._live.shape[-1], np.int64)
+        own = (group.batch.suffixes.tokens[group.row] >= 0).sum(-1)
+        return np.repeat(own, self._ways(group.batch.suffixes))
 
     def decode(self) -> None:
         """One device call, and a look at what has ended."""
@@ -264,19 +294,29 @@ class Slots:
         if not complete and (ended is None or not heard):
             return
         tokens, lengths, done = jax.device_get((self.state.tokens, self.state.lengths, self.state.done))
+        groups = {
+            (replica, slot): self._drawn(index, replica, slot, tokens, lengths, done)
+            for index, replica, slot in (complete if ended is None else heard)
+        }
         if ended is not None:
-            for index, replica, slot in sorted(heard):
-                row = replica * self._slots + slot
-                for place in np.flatnonzero(self._ended[replica, slot]).tolist():
-                    ended(SampledCaption(index, place, tokens[row, place, : lengths[row, place]].copy()))
-        for index, replica, slot in sorted(complete):
+            for _, replica, slot in sorted(heard):
+                for caption in groups[replica, slot].by_caption():
+                    if self._ended[replica, slot, caption.place]:
+                        ended(caption)
+        for _, replica, slot in sorted(complete):
             self._held[replica][slot] = None
-            row = replica * self._slots + slot
-            yield SampledGroup(index, self._whole(tokens[row], lengths[row]), lengths[row].copy(), ~done[row])
+            yield groups[replica, slot]
 
-    def _whole(self, tokens: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        """[G, T], as long as captions may get, whatever the caches hold; beyond a caption's end the end token."""
-        whole = np.full((tokens.shape[0], self._budget), self._programs.end[0], np.int32)
-        for caption, drawn, length in zip(whole, tokens, lengths, strict=True):
-            caption[:length] = drawn[:length]
-        return whole
+    def _drawn(
+        self, index: int, replica: int, slot: int, tokens: np.ndarray, lengths: np.ndarray, done: np.ndarray
+    ) -> SampledGroup:
+        """What was drawn in a slot so far, without suffixes: [G, T], as long as captions may get, whatever the caches
+        hold; beyond a caption's end the end token. tokens, lengths, done: of the state."""
+        group, row = self._held[replica][slot], replica * self._slots + slot
+        assert group is not None, "a slot that has drawn holds a group"
+        begin, most = self._begin(group), self._budget - self._programs.suffix_tokens
+        own = lengths[row] - begin
+        whole = np.full((len(own), most), self._programs.end[0], np.int32)
+        for caption, said, first, length in zip(whole, tokens[row], begin, own, strict=True):
+            caption[: max(0, length)] = said[first : first + min(length, most)]
+        return SampledGroup(index, whole, np.clip(own, 0, most), ~done[row] | (own > most))

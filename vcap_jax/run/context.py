@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -143,8 +143,9 @@ def sample_reader(
     *,
     window: Callable[[Sample, float], TimeWindow] | None = None,
     judged: bool = True,
+    requests: Callable[[Sample], Sequence[str]] | None = None,
 ) -> Callable[[Sample], Example]:
-    """Reads and encodes a sample as the configuration says; ``window``, ``judged``: see ``example_loader``."""
+    """Reads and encodes a sample as the configuration says; the others: see ``example_loader``."""
     return example_loader(
         processor,
         image_prompt=config.data.image_prompt,
@@ -153,6 +154,7 @@ def sample_reader(
         buckets=config.data.buckets,
         window=window,
         judged=judged,
+        requests=requests,
     )
 
 
@@ -162,11 +164,14 @@ def own_file(folder: RunFolder, name: str, processes: Processes) -> Path:
     return path.with_stem(f"{path.stem}-{index}") if index else path
 
 
-def group_sampler(policy: Policy, rollout: RolloutConfig, processes: Processes = ALONE) -> GroupSampler:
-    """A sampler for this process's share of the policy's captions."""
+def group_sampler(
+    policy: Policy, rollout: RolloutConfig, processes: Processes = ALONE, *, suffix_tokens: int = 0
+) -> GroupSampler:
+    """A sampler for this process's share of the policy's captions. suffix_tokens: see ``GroupSampler``."""
     return GroupSampler(
         policy.graphdef,
         rollout.share(processes.count),
         end_ids=policy.processor.eos_token_ids,
         banned_ids=policy.processor.banned_token_ids,
+        suffix_tokens=suffix_tokens,
     )

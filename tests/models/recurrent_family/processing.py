@@ -71,12 +71,18 @@ class SquareProcessor:
     def resize(self, picture: np.ndarray, height: int, width: int) -> np.ndarray:
         return np.asarray(Image.fromarray(picture).resize((width, height), Image.Resampling.BILINEAR))
 
+    def suffix(self, text: str) -> np.ndarray:
+        return np.asarray(self.tokenizer(text + "\n", add_special_tokens=False)["input_ids"], np.int32)
+
+    def without_suffix(self, prompt: Encoded, text: str) -> Encoded:
+        return Encoded(prompt.tokens[: -len(self.suffix(text))], prompt.squares)
+
     def encode(self, content: Sequence[Part]) -> Encoded:
         tokens: list[int] = []
         squares = [np.zeros((0, 192), np.uint8)]
         for part in content:
             if isinstance(part, TextPart):
-                tokens += self.tokenizer(part.text + "\n", add_special_tokens=False)["input_ids"]
+                tokens += self.suffix(part.text).tolist()
                 continue
             frames = [part.image] if isinstance(part, ImagePart) else list(part.frames)
             for frame in frames:

@@ -117,6 +117,15 @@ class Processor(Protocol[EncodedT, BatchT_co]):
         """One user message and the opening of the answer. Raises InputError for what cannot become a prompt."""
         ...
 
+    def suffix(self, text: str) -> np.ndarray:
+        """[S] int32, how ``encode`` ends for a text that follows pictures: what stands behind the last of them. Raises
+        InputError."""
+        ...
+
+    def without_suffix(self, prompt: EncodedT, text: str) -> EncodedT:
+        """A prompt that ends with the suffix of ``text``, without it."""
+        ...
+
     def video_frame_size(self, frames: int, height: int, width: int) -> tuple[int, int]:
         """Height and width to which that many frames of that size are brought. Raises InputError."""
         ...

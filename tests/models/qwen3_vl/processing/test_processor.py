@@ -48,6 +48,31 @@ def test_repeating_placeholders_equals_tokenizing_the_long_text(processor: Proce
         assert processor.tokenizer(text)["input_ids"] == tokens.tolist()
 
 
+def test_prompts_about_the_same_pictures_differ_in_what_stands_behind_them(processor: Processor) -> None:
+    """A suffix has tokens of its own: what stands before it does not change them."""
+    frames = np.stack([pixels(32, 64, seed=i) for i in range(3)])
+    shown = {
+        "picture": [ImagePart(pixels(64, 96))],
+        "pictures": [ImagePart(pixels(64, 96)), ImagePart(pixels(32, 32))],
+        "video": [VideoPart(frames, [0.0, 1.0, 2.0])],
+    }
+    for parts in shown.values():
+        one, other = (processor.encode([*parts, TextPart(text)]) for text in ("What is it?", " One, or two?"))
+        before = processor.without_suffix(one, "What is it?")
+        assert processor.tokenizer.decode(before.tokens).endswith("<|vision_end|>")
+        for text, whole in (("What is it?", one), (" One, or two?", other)):
+            np.testing.assert_array_equal([*before.tokens, *processor.suffix(text)], whole.tokens)
+            # Positions of text count on, one a token.
+            np.testing.assert_array_equal(before.positions, whole.positions[:, : len(before.tokens)])
+            more = before.positions.max() + 1 + np.arange(len(processor.suffix(text)))
+            np.testing.assert_array_equal(whole.positions[:, len(before.tokens) :], np.stack([more] * 3))
+        assert len(before.is_visual) == len(before.tokens)
+        with pytest.raises(ValueError, match="does not end prompts alike"):
+            processor.without_suffix(one, "What is that?")
+    with pytest.raises(InputError, match=r"<\|im_end\|>"):
+        processor.suffix("What is it?<|im_end|>")
+
+
 def test_without_generation_prompt_the_users_turn_is_last(processor: Processor) -> None:
     prompt = processor.encode([TextPart("Hm.")], add_generation_prompt=False)
     assert processor.tokenizer.decode(prompt.tokens) == "<|im_start|>user\nHm.<|im_end|>\n"

@@ -225,12 +225,7 @@ class Processor:
         scales: set[PixelScale] = set()
         for part in content:
             if isinstance(part, TextPart):
-                if found := self._special.search(part.text):
-                    raise InputError(
-                        f"the prompt text contains {found.group()}, which is no text to the model: it would end the "
-                        "turn, or stand for a picture. Remove it"
-                    )
-                message.append({"type": "text", "text": part.text})
+                message.append(self._text(part.text))
             elif isinstance(part, ImagePart):
                 patches, grid = image_patches(part.image, self.image)
                 message.append({"type": "image"})
@@ -267,6 +262,38 @@ class Processor:
             is_visual=np.isin(tokens, visual_ids),
             scale=scales.pop() if scales else PixelScale(),
         )
+
+    def suffix(self, text: str) -> np.ndarray:
+        """See ``vcap_jax.models.family.Processor``."""
+        whole = self._asked([{"type": "image"}, self._text(text)])
+        # A special token divides the text before it is tokenized, so what follows has tokens of its own.
+        after = whole.rpartition(VISION_END)[2]
+        return np.asarray(self.tokenizer(after, add_special_tokens=False)["input_ids"], np.int32)
+
+    def without_suffix(self, prompt: EncodedPrompt, text: str) -> EncodedPrompt:
+        """See ``vcap_jax.models.family.Processor``. Raises ValueError for a chat template that ends a message otherwise
+        after other pictures."""
+        suffix = self.suffix(text)
+        end = len(prompt.tokens) - len(suffix)
+        if not np.array_equal(prompt.tokens[end:], suffix):
+            raise ValueError(
+                "the chat template does not end prompts alike: several questions about a picture need one that does"
+            )
+        return replace(
+            prompt,
+            tokens=prompt.tokens[:end],
+            positions=prompt.positions[:, :end],
+            is_visual=prompt.is_visual[:end],
+        )
+
+    def _text(self, text: str) -> dict[str, str]:
+        """A message's part."""
+        if found := self._special.search(text):
+            raise InputError(
+                f"the prompt text contains {found.group()}, which is no text to the model: it would end the "
+                "turn, or stand for a picture. Remove it"
+            )
+        return {"type": "text", "text": text}
 
     def _asked(self, message: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
         """A user's message through the chat template, answered without thinking aloud where the model may."""
