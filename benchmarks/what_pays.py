@@ -3,11 +3,13 @@
     python benchmarks/what_pays.py runs/embedded-video                  # six parts of the run
     python benchmarks/what_pays.py runs/a runs/b --parts 10 --output pays.json
 
-Reads finished or unfinished runs of the embedded world; nothing is computed anew. For each kind of fact, and for two
-objects in one segment of a clip's caption: the share of a part's captions that tell of it, right or wrong, and the mean
-advantage of these captions (paper, Eq. grpo-adv): the reward less the mean of its group, in standard deviations of the
-group. GRPO makes likelier what is above 0 and rarer what is below. So of what a policy never comes to tell one sees
-whether it was not tried, or tried and not paid for. Groups of equal rewards teach nothing and are left out.
+Reads finished or unfinished runs of the embedded world; nothing is judged or drawn anew. For each kind of fact, and for
+two objects in one segment of a clip's caption: the share of a part's captions that tell of it, right or wrong, and the
+mean advantage of these captions (paper, Eq. grpo-adv), by the run's own settings: the reward less the mean of its
+group, in standard deviations of the group. GRPO makes likelier what is above 0 and rarer what is below. So of what a
+policy never comes to tell one sees whether it was not tried, or tried and not paid for. Groups of equal rewards and
+captions without a reward teach nothing and are left out. Where length costs (``grpo.overlong``) captions are counted in
+tokens anew; a run whose components are normalised each by itself (``grpo.advantages.per_component``) is refused.
 """
 
 from __future__ import annotations
@@ -15,17 +17,22 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import groupby, pairwise
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
+from transformers import AutoTokenizer
 
-from vcap_jax.grpo.advantages import AdvantageConfig, group_advantages
+from vcap_jax.configuration import load_config
+from vcap_jax.grpo.advantages import group_advantages, overlong_penalty
 from vcap_jax.reward.store import StoredCandidate, read_candidates
+from vcap_jax.run.config import RunConfig
+from vcap_jax.world.backbone import BACKBONE_FOLDER
 from vcap_jax.world.dataset import read_scenes
 from vcap_jax.world.facts import caption_claims
 from vcap_jax.world.scenes import Scene, VideoScene
@@ -54,15 +61,29 @@ def traits(scene: Scene, caption: str) -> frozenset[str]:
     return frozenset(told)
 
 
-def advantages(group: Sequence[StoredCandidate]) -> np.ndarray | None:
-    """Of a group's candidates; None for a group that teaches nothing."""
+def advantages(
+    group: Sequence[StoredCandidate], config: RunConfig, tokens: Callable[[str], int]
+) -> np.ndarray | None:
+    """Of a group's candidates, NaN for one without a reward; None for a group that teaches nothing. config: of the run.
+    tokens: in a caption, its end included."""
     rewards = np.array([[np.nan if one.reward is None else one.reward for one in group]])
-    found = group_advantages(rewards, np.isfinite(rewards), AdvantageConfig())
-    return None if found.skipped[0] or found.flat[0] else np.asarray(found.advantages[0])
+    if config.grpo.overlong.weight:
+        lengths = np.array([[tokens(one.caption) for one in group]])
+        longest = config.rollout.max_completion_length
+        rewards = rewards + overlong_penalty(lengths, longest, config.grpo.overlong)
+    scored = np.isfinite(rewards)
+    found = group_advantages(rewards, scored, config.grpo.advantages)
+    if found.skipped[0] or found.flat[0]:
+        return None
+    return np.where(scored[0], np.asarray(found.advantages[0]), np.nan)
 
 
 def pay(
-    candidates: Iterable[StoredCandidate], scenes: Mapping[str, Scene], parts: int, steps: int
+    candidates: Iterable[StoredCandidate],
+    scenes: Mapping[str, Scene],
+    parts: int,
+    steps: int,
+    advantages: Callable[[Sequence[StoredCandidate]], np.ndarray | None],
 ) -> dict[str, list[Pay]]:
     """By trait what was paid in each of ``parts`` equal parts of ``steps``, the most often told first."""
     captions = [0] * parts
@@ -73,8 +94,10 @@ def pay(
         if found is None:
             continue
         part = group[0].step * parts // steps
-        captions[part] += len(group)
         for one, advantage in zip(group, found, strict=True):
+            if np.isnan(advantage):
+                continue
+            captions[part] += 1
             for trait in traits(scenes[one.sample_id], one.caption):
                 told.setdefault(trait, [[] for _ in range(parts)])[part].append(float(advantage))
     rows = sorted(told.items(), key=lambda row: -sum(map(len, row[1])))
@@ -108,12 +131,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--parts", type=int, default=6, help="of each run")
     parser.add_argument("--output", type=Path, help="the same as JSON")
     options = parser.parse_args(arguments)
+    tokenizer = AutoTokenizer.from_pretrained(str(BACKBONE_FOLDER))
+
+    def tokens(caption: str) -> int:
+        return len(tokenizer(caption, add_special_tokens=False)["input_ids"]) + 1
+
     made = {}
     for run in options.runs:
+        config = load_config(RunConfig, [run / "config.yaml"])
+        if config.grpo.advantages.per_component:
+            raise SystemExit(
+                f"{run}: of grpo.advantages.per_component what a caption was paid is not told apart"
+            )
         scenes = read_scenes(run / "data" / "train")
         candidates = [one for one, _ in read_candidates(run / "judgements.sqlite")]
         steps = 1 + max(one.step for one in candidates)
-        rows = pay(candidates, scenes, options.parts, steps)
+        paid = partial(advantages, config=config, tokens=tokens)
+        rows = pay(candidates, scenes, options.parts, steps, paid)
         print(*lines(str(run), rows, steps), "", sep="\n")
         made[run.name] = {trait: [asdict(one) for one in by_part] for trait, by_part in rows.items()}
     if options.output is not None:

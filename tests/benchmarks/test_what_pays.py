@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
 import pytest
 
 from benchmarks.what_pays import SECOND, advantages, lines, pay, traits
+from vcap_jax.configuration import load_config
 from vcap_jax.reward.store import StoredCandidate
+from vcap_jax.run.config import RunConfig
 from vcap_jax.world.dataset import sample_scene
 
+ROOT = Path(__file__).resolve().parents[2]
 CLIP = sample_scene("video", 0, 0)
 ONE = "[0.0 - 2.0] At the top left a red star stays still."
 TWO = ONE + " At the bottom left a blue ring moves up."
@@ -41,22 +49,46 @@ def test_two_objects_count_where_they_are_in_one_segment() -> None:
     assert traits(sample_scene("image", 0, 0), picture) == {"shape", "colour"}
 
 
+def paid(*changed: str) -> Callable[[Sequence[StoredCandidate]], np.ndarray | None]:
+    """By the settings of clips' runs, of captions with a token for every letter."""
+    config = load_config(
+        RunConfig,
+        [ROOT / "configs" / "embedded" / "video.yaml"],
+        ["rollout.max_completion_length=100", *changed],
+    )
+    return partial(advantages, config=config, tokens=len)
+
+
+PLAIN = paid()
+
+
 def test_groups_that_teach_nothing_are_left_out() -> None:
-    assert advantages(group(0, (ONE, 0.5), (TWO, 0.5))) is None
-    assert advantages(group(0, (ONE, 0.5), (TWO, None))) is None
-    found = advantages(group(0, (ONE, 0.0), (TWO, 1.0), (ONE, None)))
-    assert found is not None
+    assert PLAIN(group(0, (ONE, 0.5), (TWO, 0.5))) is None
+    assert PLAIN(group(0, (ONE, 0.5), (TWO, None))) is None
+    found = PLAIN(group(0, (ONE, 0.0), (TWO, 1.0), (ONE, None)))
     # Two rewards lie half of their standard deviation (ddof 1, 0.707) times 1.414 from their mean.
-    assert found == pytest.approx([-0.7071, 0.7071, 0.0], abs=1e-3)
+    assert found == pytest.approx([-0.7071, 0.7071, np.nan], abs=1e-3, nan_ok=True)
+
+
+def test_a_caption_is_paid_as_the_run_pays_it() -> None:
+    """Where length costs, of two captions as good the shorter is the better one."""
+    assert len(ONE) < 80 < len(TWO)
+    as_good = group(0, (ONE, 1.0), (TWO, 1.0))
+    assert PLAIN(as_good) is None
+    costing = paid("grpo.overlong.weight=0.5", "grpo.overlong.buffer=0.2")
+    assert costing(as_good) == pytest.approx([0.7071, -0.7071], abs=1e-3)
+    # Not divided by the spread of the group.
+    unscaled = paid("grpo.advantages.scale=none")
+    assert unscaled(group(0, (ONE, 0.0), (TWO, 1.0))) == pytest.approx([-0.5, 0.5])
 
 
 def test_shares_and_advantages_go_by_parts_of_the_run() -> None:
     candidates = [
         *group(0, (ONE, 0.0), (TWO, 1.0)),
         *group(0, (ONE, 1.0), (ONE, 1.0), place=1),  # flat
-        *group(3, (ONE, 1.0), (TWO, 0.0), (ONE, 0.5)),
+        *group(3, (ONE, 1.0), (TWO, 0.0), (ONE, 0.5), (TWO, None)),
     ]
-    rows = pay(candidates, {"a": CLIP}, parts=2, steps=4)
+    rows = pay(candidates, {"a": CLIP}, parts=2, steps=4, advantages=PLAIN)
     assert next(iter(rows)) in {"shape", "colour", "motion"}
     first, last = rows[SECOND]
     assert first.share == 0.5
@@ -68,7 +100,7 @@ def test_shares_and_advantages_go_by_parts_of_the_run() -> None:
 
 
 def test_a_part_without_captions_says_so() -> None:
-    rows = pay(group(0, (ONE, 0.0), (TWO, 1.0)), {"a": CLIP}, parts=2, steps=2)
+    rows = pay(group(0, (ONE, 0.0), (TWO, 1.0)), {"a": CLIP}, parts=2, steps=2, advantages=PLAIN)
     assert rows[SECOND][1].advantage is None
     table = list(lines("run", rows, steps=2))
     assert table[1].split() == ["steps", "1", "to", "1", "2", "to", "2"]
