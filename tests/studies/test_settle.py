@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.studies.made_up import SMALL, make_up
@@ -14,12 +15,13 @@ from vcap_jax.commands import reproduce
 from vcap_jax.commands.reproduce import main
 from vcap_jax.studies import schedule, settle
 from vcap_jax.studies.collect import by_row, collect
+from vcap_jax.studies.estimates import Interval, over_seeds
 from vcap_jax.studies.findings import arms_of, asked_claims, find
 from vcap_jax.studies.report import write_report
 from vcap_jax.studies.results import read_results
 from vcap_jax.studies.settle import asking_anew, settling
 from vcap_jax.studies.tasks import Plan, plan
-from vcap_jax.studies.verdicts import MOST_SEEDS, Verdict
+from vcap_jax.studies.verdicts import MOST_SEEDS, Verdict, judge, seeds_to_tell
 
 QUALITY = {"e1": 0.9, "imitation": 0.5, "vqa": 0.86, "no_reference": 0.87}
 OVERRIDES = [*SMALL, "world.heldout_scenes=6", "max_steps=7"]
@@ -174,3 +176,23 @@ def test_the_command_tells_what_it_looks_at_again(tmp_path, first, capsys):
     assert "Second look" in page
     assert report["settled"]["image: VQA does not see inventions"] == 6
     assert "looked at again, " in page
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("seeds", "most", "error"), [(5, 11, 0.08), (3, MOST_SEEDS, 0.11)])
+def test_two_looks_find_what_is_not_there_as_often_as_is_said(seeds: int, most: int, error: float) -> None:
+    """Two arms without a difference, whose seeds alone vary; the second look as ``settling`` orders it."""
+    rng, studies, found = np.random.default_rng(0), 800, 0
+    for _ in range(studies):
+        one, other = 0.4 + rng.normal(0, 0.05, (2, most))
+
+        def look(count: int, one: np.ndarray = one, other: np.ndarray = other) -> tuple[Interval, ...]:
+            return tuple(over_seeds(list(x[:count])) for x in (one - other, one, other))
+
+        intervals = look(seeds)
+        if judge("more", *intervals, margin=0.01).verdict is Verdict.CANNOT_TELL:
+            needed = seeds_to_tell("more", *intervals, margin=0.01)
+            if needed is not None and needed <= most:
+                intervals = look(needed)
+        found += intervals[0].low > 0 or intervals[0].high < 0
+    assert found / studies == pytest.approx(error, abs=3 * (error * (1 - error) / studies) ** 0.5)

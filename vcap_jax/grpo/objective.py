@@ -144,7 +144,8 @@ def cispo_surrogate(
     epsilon_high: float,
 ) -> Float[Array, "*N T"]:
     """-clip(rho) A log pi, without gradient through the clipped rho (MiniMax-M1, arXiv 2506.13585;
-    TRL's loss_type "cispo", whose epsilon_high is 1 + ours, and which has no lower bound: epsilon_low 1)."""
+    TRL's loss_type "cispo", whose epsilon_high is 1 + ours, and which has no lower bound: epsilon_low 1). Both take the
+    mean over all tokens, which is the aggregation "dapo"."""
     weights = jax.lax.stop_gradient(jnp.clip(ratio, 1 - epsilon_low, 1 + epsilon_high))
     return -weights * advantages * new
 

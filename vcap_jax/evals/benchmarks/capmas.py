@@ -11,7 +11,7 @@ ICML 2025). The paper's average is the mean of the three.
 
 ``official`` differs in one thing: an answer of CLAIR whose reason is null adds its score to the sum and leaves the
 number that it is divided by. ``strict`` counts it in both. In both modes a judgement that failed is counted as failed
-and scored nowhere; the public code writes 0 for CLAIR, and asks without end for Factuality.
+and scored nowhere, as the public code does for CLAIR; for Factuality it asks without end.
 """
 
 from __future__ import annotations
