@@ -17,7 +17,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import ParamSpec, TypeAlias
+from typing import NamedTuple, ParamSpec
 
 import jax
 import jax.numpy as jnp
@@ -51,8 +51,19 @@ from vcap_jax.rollout.schedule import Shape
 
 Array = jax.Array
 Arguments = ParamSpec("Arguments")
-_Loop: TypeAlias = tuple[Array, Array, Array, Array, Array, Array | None, CaptionState]
-"""Of a chunk: tokens drawn for each caption; tokens, lengths, done, logits, seen and captions as in ``DecodeState``."""
+
+
+class _Loop(NamedTuple):
+    """What goes from token to token of a chunk. i: tokens drawn for each caption; drawn: these; the others as in
+    ``DecodeState``."""
+
+    i: Array
+    drawn: Array
+    lengths: Array
+    done: Array
+    logits: Array
+    seen: Array | None
+    captions: CaptionState
 
 
 LOOK_EVERY = 8
@@ -269,15 +280,14 @@ class DecodePrograms:
             return ~done & (base + i < config.max_completion_length)[:, None]
 
         def unfinished(carry: _Loop) -> Array:
-            i, _, _, done, *_ = carry
-            going = live(done, i).any()
+            going = live(carry.done, carry.i).any()
             if self.mesh.shape["tensor"] > 1:
                 # Products are joined over ``tensor`` in every round, so no replica may leave the loop before others.
                 going = jax.lax.pmax(going.astype(jnp.int32), DATA_AXIS) > 0
-            return (i < chunk) & going
+            return (carry.i < chunk) & going
 
         def one(carry: _Loop) -> _Loop:
-            i, tokens, lengths, done, logits, seen, captions = carry
+            i, drawn, lengths, done, logits, seen, captions = carry
             going, step = live(done, i), base + i
             if self.mesh.shape["tensor"] > 1:
                 # Whole before the rules, which take one of two ways depending on a replica's own numbers.
@@ -290,7 +300,7 @@ class DecodePrograms:
                 token = jnp.where(position < 0, jnp.take_along_axis(suffixes, here, axis=-1)[..., 0], token)
                 may_end &= position >= 0
             token = jnp.where(going, token, end[0])
-            tokens = jax.lax.dynamic_update_slice_in_dim(tokens, token[..., None], i, axis=2)
+            drawn = jax.lax.dynamic_update_slice_in_dim(drawn, token[..., None], i, axis=2)
             seen = None if seen is None else update_seen(seen, token)
             visible = before | ((column >= width) & (column <= width + i))
             known = jnp.minimum(base, width)[:, None]
@@ -299,13 +309,13 @@ class DecodePrograms:
             hidden, captions = model.decode(token, at, fixed, width + i, columns_seen, prompt, captions)
             lengths = jnp.where(going, step[:, None] + 1, lengths)
             done |= may_end & (token[..., None] == end).any(-1)
-            return i + 1, tokens, lengths, done, model.logits(hidden), seen, captions
+            return _Loop(i + 1, drawn, lengths, done, model.logits(hidden), seen, captions)
 
         def several(carry: _Loop) -> _Loop:
             return jax.lax.fori_loop(0, self.tokens_per_look, lambda _, carry: one(carry), carry)
 
-        drawn = jnp.full((*part.done.shape, chunk), end[0], jnp.int32)
-        first = (jnp.int32(0), drawn, part.lengths, part.done, part.logits, part.seen, captions)
+        nothing = jnp.full((*part.done.shape, chunk), end[0], jnp.int32)
+        first = _Loop(jnp.int32(0), nothing, part.lengths, part.done, part.logits, part.seen, captions)
         i, drawn, lengths, done, logits, seen, captions = jax.lax.while_loop(
             unfinished, one if self.tokens_per_look == 1 else several, first
         )
