@@ -4,10 +4,11 @@ The rules are fixed before anything is measured. After ``--seeds`` seeds of ever
 cannot be told, and whose report says that at most ``--settle`` seeds in all would tell, gets so many. All seeds of an
 arm count in every claim about it, so other claims about these arms are judged by more seeds too. With ``--anew`` each
 claim that is open still, by the same rule, is asked anew of as many seeds that no look has used: these alone decide it
-then, they count for nothing else, and no further look follows. Looks at 95% are together less sure than one. Where
-nothing were true, two would find something in 8% of the cases instead of 5%, if five seeds come first and eleven are the
-most; in 11% if it is three and fifty. The third shares no seed with them: it would in at most 5% of those that they
-left open.
+then, they count for nothing else, and no further look follows.
+
+Looks at 95% are together less sure than one. Where nothing is true, two find something in 8% of the cases instead of
+5%, if five seeds come first and eleven are the most; in 11% if it is three and fifty. The third shares no seed with
+them: it finds something in at most 5% of the cases that they left open.
 """
 
 from __future__ import annotations
