@@ -7,10 +7,12 @@ from dataclasses import replace
 import jax
 import numpy as np
 import pytest
+from flax import nnx
 
 from tests.rollout.drawing import BANNED, encode, rules
 from tests.tiny_policy import END, tiny_prompts
 from vcap_jax.models.qwen3_vl.inputs import PromptBatch
+from vcap_jax.parallel.sharding import MeshConfig, Placement
 from vcap_jax.rollout.sampler import GroupSampler
 from vcap_jax.rollout.sampling import SamplingConfig
 from vcap_jax.rollout.slots import PromptGroups, SampledGroup, Suffixes
@@ -109,3 +111,24 @@ def test_each_way_draws_what_its_prompt_draws_by_itself(policy, alone, shapes) -
             np.testing.assert_array_equal(group.truncated[own], expected.truncated)
     heard = {(caption.index, caption.place): caption.tokens.tolist() for caption in told}
     assert heard == {(c.index, c.place): c.tokens.tolist() for group in groups for c in group.by_caption()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mesh", [MeshConfig(), MeshConfig(fsdp=1, tensor=2)], ids=["groups", "products"])
+def test_each_way_draws_the_same_on_two_devices(policy, alone, mesh) -> None:
+    """Which share out the groups, or every product."""
+    graphdef, whole, _ = policy
+    params, frozen = Placement.build(mesh, jax.devices()[:2]).state(whole), nnx.State({})
+    prompt = tiny_prompts(GROUPS)
+    sampler = GroupSampler(
+        graphdef,
+        rules(group_size=WAYS * EACH, groups_per_batch=4, **ANSWERS),
+        end_ids=ENDS,
+        banned_ids=BANNED,
+        suffix_tokens=6,
+    )
+    batch = replace(given(prompt, suffixes()), features=encode(graphdef, whole, prompt.vision))
+    for group in sampler.stream_batches(params, frozen, [batch], seed=4, step=0):
+        for way in range(WAYS):
+            own = slice(way * EACH, (way + 1) * EACH)
+            np.testing.assert_array_equal(group.tokens[own], alone[group.index, way].tokens)
