@@ -71,6 +71,15 @@ def test_students_learn_the_best_of_their_teachers(tmp_path: Path) -> None:
     rows = summary["rows"]
     assert rows["student"]["coverage"] == rows["distilled from self"]["coverage"]
 
+    # What one teacher has begun is not gone on with by another of its name, whatever of it is removed.
+    (stage / "teacher.json").unlink()
+    (stage / "candidates.jsonl").unlink()
+    other = Teacher(name="self", source=str(stage / "student"))
+    with pytest.raises(
+        ConfigError, match=r"by self and was to be another one \(weights differ\): remove the folder"
+    ):
+        distill(config, RunFolder.open(folder.root, config, resume=True), [other], candidates=2, say=print)
+
 
 def test_two_teachers_of_one_name_are_refused(tmp_path: Path) -> None:
     config = RunConfig()

@@ -95,6 +95,19 @@ def test_a_resumed_run_has_one_row_per_step(tmp_path: Path, checkpoint: int) -> 
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_steps_without_a_row_are_told_where_a_run_goes_on(tmp_path: Path) -> None:
+    """The file was cut, or an older copy put back."""
+    path = tmp_path / "metrics.jsonl"
+    writer = MetricsWriter(path)
+    for step in (1, 2, 5, 6, 7):
+        writer.write({"step": step})
+    told = writer.go_on_after(6)
+    assert told.startswith(f"{path} has no row of steps that are done: 3 to 4 (2 in all).")
+    assert [row["step"] for row in read_metrics(path)] == [1, 2, 5, 6]
+    assert "are done: 3." in MetricsWriter(path).go_on_after(2 + 1)
+    assert MetricsWriter(path).go_on_after(2) == ""
+
+
 def test_a_step_is_written_once_and_never_goes_back(tmp_path: Path) -> None:
     writer = MetricsWriter(tmp_path / "metrics.jsonl")
     writer.write({"step": 2})

@@ -311,3 +311,27 @@ def test_a_configuration_that_a_person_wrote_is_not_replaced(tmp_path: Path) -> 
 
 def test_pages_are_titled_by_the_folder_not_by_the_path(tmp_path: Path) -> None:
     assert RunFolder(tmp_path / "study" / "e1").title == "study/e1"
+
+
+@pytest.mark.parametrize("left", ["", "a: [1,\n", "- 1\n"])
+def test_a_damaged_configuration_is_named_with_the_remedy(tmp_path: Path, left: str) -> None:
+    """As after a power cut; it was a parser's traceback, and an empty file was taken for a configuration."""
+    folder = RunFolder.open(tmp_path, Config())
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1}\n')
+    folder.config.write_text(left)
+    with pytest.raises(
+        RunFolderError, match=r"config\.yaml is damaged \(.*\): put it back .* --print-config$"
+    ):
+        RunFolder.open(tmp_path, Config(), resume=True)
+
+
+def test_a_damaged_clock_ends_no_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "elapsed.json").write_text("")
+    with RunFolder(tmp_path).counting_seconds() as seconds:
+        assert seconds() < 60
+    assert "elapsed.json" in caplog.text
+    assert "count from here" in caplog.text
+    assert json.loads((tmp_path / "elapsed.json").read_text())["seconds"] < 60
+    (tmp_path / "kind.txt").write_text("")
+    with pytest.raises(RunFolderError, match=r"kind\.txt is empty: put the file back, or remove it"):
+        RunFolder(tmp_path).claim("training")

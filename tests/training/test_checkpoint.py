@@ -207,7 +207,7 @@ def test_a_checkpoint_that_is_removed_while_it_is_read_is_told(
 # Orbax leaves reads that it no longer waits for.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize(
-    "damaged", ["state/d/*", "state/ocdbt.process_0/d/*", "state/_METADATA", "data/metadata"]
+    "damaged", ["state/d/*", "state/ocdbt.process_0/d/*", "state/_METADATA", "data/metadata", "data"]
 )
 @pytest.mark.parametrize("left", [None, b""], ids=["gone", "empty"])
 def test_a_damaged_checkpoint_is_named_with_what_can_be_done(
@@ -221,6 +221,9 @@ def test_a_damaged_checkpoint_is_named_with_what_can_be_done(
     files = list((tmp_path / "2").glob(damaged))
     assert files
     for file in files:
+        if file.is_dir():
+            shutil.rmtree(file)
+            continue
         file.unlink()
         if left is not None:
             file.write_bytes(left)

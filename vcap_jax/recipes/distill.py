@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from vcap_jax.captioning.parts import check_plan
 from vcap_jax.configuration import ConfigError
 from vcap_jax.data.references import ReferencePool
 from vcap_jax.evals.config import HELDOUT
@@ -231,8 +232,20 @@ def _candidates_to_best(whole: _Undertaking, teacher: Teacher, stage: Path) -> N
             rollout=dataclasses.replace(config.rollout, group_size=candidates),
             ended_only=True,
         )
-        drawn = write_shared_pool(ready.ctx, stage / "candidates.jsonl", writer, samples)
         written = writer.provenance
+        plan: JsonDict = {
+            "writer": teacher.name,
+            "weights": written.weights,
+            "candidates": candidates,
+            "references": None if references is None else references.digest(),
+        }
+
+        def check_stage() -> None:
+            # Files in it are taken for what they are by their names.
+            check_plan(stage, plan, what="stage of distillation", error=ConfigError)
+
+        processes.on_process_0(f"plan of {teacher.name}", check_stage)
+        drawn = write_shared_pool(ready.ctx, stage / "candidates.jsonl", writer, samples)
         told["weights"] = written.weights
         del writer  # and with it this process's copy of the teacher
         # No checkpoint of a teacher is kept as its best, and only students have held-out samples scored.

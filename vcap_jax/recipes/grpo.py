@@ -142,7 +142,7 @@ def run(
     summary: dict[str, object] = {
         **shares,
         "seconds": seconds(),
-        "steps": len(rows),
+        "steps": steps,
         "attention": ctx.policy.attention,
         "decode_attention": ctx.policy.decode_attention,
         "evaluations": evaluations.summary(),

@@ -139,11 +139,12 @@ def _run(
 
     state = _train(ctx, samples, targets, max_tokens, evaluations, trackers)
 
-    trained = evaluations.at_end(state.params, step=config.sft.total_steps(len(samples)))
+    steps = config.sft.total_steps(len(samples))
+    trained = evaluations.at_end(state.params, step=steps)
     if not processes.first:
         return {}
     rows = read_metrics(folder.metrics)
-    summary: dict[str, object] = {"steps": len(rows), "seconds": seconds()}
+    summary: dict[str, object] = {"steps": steps, "seconds": seconds()}
     if world is not None and HELDOUT in trained:
         told = {
             "targets": fact_shares(count_captions(world.train_scenes, targets.texts)),
@@ -166,11 +167,12 @@ class _Log:
 
     def __init__(self, ctx: RunContext, trackers: Trackers, *, total: int, done: int) -> None:
         self._metrics = MetricsWriter(ctx.folder.metrics)
+        self._progress = Progress(total, start=done, every=ctx.config.logging.print_every, shown=SHOWN)
         # What was logged after the last checkpoint is done again, and comes out the same.
-        self._metrics.truncate_after(done)
+        if lacking := self._metrics.go_on_after(done):
+            self.message(lacking)
         self._trackers = trackers
         trackers.begin(done)
-        self._progress = Progress(total, start=done, every=ctx.config.logging.print_every, shown=SHOWN)
 
     def message(self, text: str) -> None:
         self._progress.message(text)

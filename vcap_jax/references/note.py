@@ -36,4 +36,11 @@ def write_note(path: Path, pool: ReferencePool, source: str) -> None:
 
 def read_note(path: Path) -> PoolNote | None:
     """What ``write_note`` wrote; None if there is no file. Raises JsonError for a file of another kind."""
-    return read_record(PoolNote, path) if path.exists() else None
+    if not path.exists():
+        return None
+    return read_record(
+        PoolNote,
+        path,
+        remedy="put the file back, or remove it: whether the captions are those that the run began with is then not "
+        "looked at",
+    )

@@ -60,7 +60,8 @@ def _rows(values: Mapping[str, Value]) -> JsonObject:
 
 def read_results(path: Path) -> Results | None:
     """What ``Results.write`` wrote; None if there is no file. Raises JsonError for a file of another kind."""
-    return read_record(Results, path) if path.exists() else None
+    remedy = f"to have it evaluated again, remove {path.with_suffix('')}.*"
+    return read_record(Results, path, remedy=remedy) if path.exists() else None
 
 
 def evaluations_of(folder: RunFolder) -> dict[str, list[Results]]:

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from vcap_jax.report.step_log import LogError, StepLog, read_rows
-from vcap_jax.system.json_values import JsonObject
+from vcap_jax.system.json_values import JsonObject, as_whole
 
 Scalar = float | int | str
 Row = dict[str, Scalar]
@@ -38,6 +38,23 @@ class MetricsWriter(StepLog):
             raise ValueError(f"{self.path}: step {self.last_step} has a row already")
         self.append([plain])
         return plain
+
+    def go_on_after(self, done: int) -> str:
+        """Removes rows of steps after ``done``, which are done again. Returns what is to be told: which steps have no
+        row, or "" if none lacks."""
+        self.truncate_after(done)
+        lacking = sorted(
+            set(range(1, done + 1)) - {as_whole(row["step"], "step") for row in read_rows(self.path)}
+        )
+        if not lacking:
+            return ""
+        steps = (
+            f"{lacking[0]}" if len(lacking) == 1 else f"{lacking[0]} to {lacking[-1]} ({len(lacking)} in all)"
+        )
+        return (
+            f"{self.path} has no row of steps that are done: {steps}. Plots and averages go without; to have them, end "
+            "the run and put the file back from a copy"
+        )
 
     def complete(self, step: int, columns: Mapping[str, object]) -> None:
         """Adds columns to the row of ``step``, the last one; those that it has stay. Whoever reads the file meanwhile

@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
+import yaml
+
 from vcap_jax.configuration import current_names, dump_config, parse_yaml, plain_settings
 from vcap_jax.report.idle_run import empty, idle, lock
 from vcap_jax.report.step_log import read_rows
@@ -24,6 +26,7 @@ from vcap_jax.system.file_locks import LOCK
 from vcap_jax.system.files import replace_file, taken_for_a_pattern, write_json
 from vcap_jax.system.json_values import (
     JsonDict,
+    JsonError,
     JsonObject,
     JsonValue,
     as_number,
@@ -102,7 +105,10 @@ class RunFolder:
         path, begin = self.root / "elapsed.json", time.monotonic()
         before = 0.0
         if path.exists():
-            before = float(as_number(read_json_object(path).get("seconds"), f"{path}: seconds"))
+            try:
+                before = float(as_number(read_json_object(path).get("seconds"), f"{path}: seconds"))
+            except JsonError as error:
+                logger.warning("%s: the run's seconds count from here", error)
 
         def seconds() -> float:
             return before + time.monotonic() - begin
@@ -127,6 +133,8 @@ class RunFolder:
         if not path.exists():
             replace_file(path, f"{kind}\n".encode())
         there = path.read_text(encoding="utf-8").strip()
+        if not there:
+            raise RunFolderError(f"{path} is empty: put the file back, or remove it")
         if there != kind:
             raise RunFolderError(
                 f"the run in {self.root} is {there}, this command's is {kind}: go on with the command that began it, "
@@ -239,10 +247,17 @@ class RunFolder:
             raise _other_run(self.root, found.differing, remedies)
 
     def written_config(self) -> JsonDict:
-        """The configuration that the run was last started with, as it was written; empty where there is none."""
+        """The configuration that the run was last started with, as it was written; empty where there is none. Raises
+        RunFolderError for a damaged file."""
         if not self.config.exists():
             return {}
-        return as_object(parse_yaml(self.config.read_text(encoding="utf-8")) or {}, str(self.config))
+        try:
+            return as_object(parse_yaml(self.config.read_text(encoding="utf-8")), str(self.config))
+        except (yaml.YAMLError, UnicodeDecodeError, JsonError) as error:
+            raise RunFolderError(
+                f"{self.config} is damaged ({' '.join(str(error).split())}): put it back from a copy, or write it "
+                "anew: what the command that began the run prints with --print-config"
+            ) from error
 
     def _keep_config(self) -> None:
         """Copies config.yaml to the next free number."""

@@ -45,7 +45,7 @@ from vcap_jax.run.run_captioner import RunCaptioner
 from vcap_jax.system.errors import VCapError
 from vcap_jax.system.files import replace_file
 from vcap_jax.system.json_records import as_record
-from vcap_jax.system.json_values import JsonDict, JsonObject
+from vcap_jax.system.json_values import JsonDict, JsonError, JsonObject
 from vcap_jax.system.shutdown import Stopped, TrainingStopped, finishing
 from vcap_jax.world.splits import EmbeddedData
 
@@ -219,7 +219,12 @@ class Evaluations:
 
         def read() -> JsonDict | None:
             results = read_results(path)
-            return None if results is None else results.row()
+            if results is None:
+                return None
+            self._items(
+                name, when
+            )  # what is damaged is told now, and not when the next evaluation is compared with it
+            return results.row()
 
         row = self._ctx.processes.on_process_0(f"evaluation {name}, {when}", read)
         return None if row is None else as_record(Results, row, f"evaluation {name}, {when}")
@@ -281,7 +286,11 @@ class Evaluations:
     def _items(self, name: str, when: str) -> list[Item]:
         """What was measured of each sample; nothing where that evaluation has not been made."""
         path = self._file(name, when).with_suffix(".items.jsonl")
-        return read_items(path) if path.exists() else []
+        try:
+            return read_items(path) if path.exists() else []
+        except JsonError as error:
+            again = self._file(name, when)
+            raise JsonError(f"{error}; to have it evaluated again, remove {again}.*") from error
 
 
 def _told(results: Results) -> str:

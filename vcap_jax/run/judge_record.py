@@ -118,7 +118,8 @@ class _Note:
 
 def _read(folder: RunFolder) -> _Note | None:
     path = folder.root / _FILE
-    return read_record(_Note, path) if path.exists() else None
+    remedy = "put the file back, or remove it: whether it is the judge that the run began with is then not looked at"
+    return read_record(_Note, path, remedy=remedy) if path.exists() else None
 
 
 def _write(folder: RunFolder, note: _Note) -> None:

@@ -49,8 +49,9 @@ class RunLog:
         self._config, self._world, self._second_judge = config, world, second_judge
         self._learning_rate, self._trackers = learning_rate, trackers
         self._metrics = MetricsWriter(folder.metrics)
-        self._metrics.truncate_after(done)
         self._progress = Progress(total, start=done, every=config.logging.print_every)
+        if lacking := self._metrics.go_on_after(done):
+            self.message(lacking)
         self._observer = RunObserver(
             config, folder, world, done=done, total=total, say=self._progress.message
         )

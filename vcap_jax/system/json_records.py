@@ -31,9 +31,15 @@ def as_record(kind: type[T], value: object, where: str) -> T:
     return parse_record(kind, json.dumps(value), where)
 
 
-def read_record(kind: type[T], path: Path) -> T:
-    """The record that a file holds. Raises OSError, and JsonError as ``as_record`` does."""
-    return parse_record(kind, path.read_bytes(), str(path))
+def read_record(kind: type[T], path: Path, *, remedy: str = "") -> T:
+    """The record that a file holds. remedy: what to do about one that is damaged. Raises OSError, and JsonError as
+    ``as_record`` does."""
+    try:
+        return parse_record(kind, path.read_bytes(), str(path))
+    except JsonError as error:
+        if not remedy:
+            raise
+        raise JsonError(f"{error}; {remedy}") from error
 
 
 def parse_record(kind: type[T], text: str | bytes, where: str) -> T:

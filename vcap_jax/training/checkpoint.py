@@ -27,6 +27,7 @@ from vcap_jax.parallel.arrays import AnyArray
 from vcap_jax.system.errors import VCapError, system_message
 from vcap_jax.system.files import taken_for_a_pattern
 from vcap_jax.system.json_values import JsonObject, JsonValue
+from vcap_jax.training.abandoned import drop_abandoned
 
 _SLOW_STORAGE_S = 6 * 3600
 """After that long a save is taken for lost. Orbax's own 20 minutes are too few for the 100 GB of an 8B model on storage
@@ -197,6 +198,7 @@ class Checkpointer:
         try:
             yield
         except Exception as error:
+            drop_abandoned()
             refused = system_message(error)
             if refused is None:
                 raise
@@ -275,6 +277,7 @@ class Checkpointer:
                 raise FileNotFoundError(folder)
             yield
         except Exception as error:
+            drop_abandoned()
             # Its files go one by one, in any order, and the folder last.
             if before and before <= _files(folder):
                 if not _of_damage(error):
@@ -338,7 +341,7 @@ def _manager(folder: Path, options: ocp.CheckpointManagerOptions) -> ocp.Checkpo
 
 def _of_damage(error: Exception) -> bool:
     """Whether files that are not whole may be why: neither Orbax nor TensorStore has an error of its own for that."""
-    return isinstance(error, ValueError | FileNotFoundError) or type(error) is Exception
+    return isinstance(error, ValueError | KeyError | FileNotFoundError) or type(error) is Exception
 
 
 def _files(folder: Path) -> set[Path]:
