@@ -38,9 +38,9 @@ usage: bash launch/h800_8x.sh --model DIR --manifest FILE [options] [-- section.
   --judge-port PORT       of its first server (default 8000)
   --judge-turns           policy and judge on the same GPUs, in turns: the judge sleeps until a step's captions are drawn
                           (docs/gpu_node.md); optimizer and reference wait in the host's memory (rollout.offload)
-  --policy-memory SHARE   of each policy GPU that JAX may take (default 0.92; with --judge-turns 0.62)
+  --policy-memory SHARE   of each policy GPU that JAX may take (default 0.92; with --judge-turns 0.62, videos 0.58)
   --judge-memory SHARE    of each judge GPU that vLLM may take (default 0.90; with --judge-turns 0.30, of videos
-                          0.36)
+                          0.34)
   --judge-max-model-len N tokens of a question and its answer (default: what serve.py takes for the modality)
   --judge-images-per-prompt N
                           pictures of a question (default: 8)
@@ -115,12 +115,16 @@ if $judge_turns; then
   fi
   # What the gradient takes at its peak, and of what is left a judge's weights, the caches of its longest judgement and
   # what vLLM computes with (vcap plan, serve.py --check).
-  : "${policy_gpus:=$target_gpus}" "${policy_memory:=0.62}"
-  if [[ $modality == image ]]; then : "${judge_memory:=0.30}"; else : "${judge_memory:=0.36}"; fi
+  : "${policy_gpus:=$target_gpus}"
+  if [[ $modality == image ]]; then : "${policy_memory:=0.62}" "${judge_memory:=0.30}"; fi
+  : "${policy_memory:=0.58}" "${judge_memory:=0.34}"
   judge_gpus=$policy_gpus
-  if awk -v policy="$policy_memory" -v judge="$judge_memory" 'BEGIN { exit policy + judge <= 1.000001 }'; then
-    echo "error: --policy-memory $policy_memory and --judge-memory $judge_memory come to more than 1, and JAX keeps its" \
-      "share while the judge is awake: lower one of them" >&2
+  # The rest is for what neither counts: contexts of CUDA, what libraries and links take, gaps.
+  # shellcheck disable=SC2154  # set by read_target
+  if awk -v policy="$policy_memory" -v judge="$judge_memory" -v usable="$target_usable" \
+    'BEGIN { exit policy + judge <= usable + 0.000001 }'; then
+    echo "error: --policy-memory $policy_memory and --judge-memory $judge_memory come to more than the $target_usable of a" \
+      "GPU's memory that can be used, and JAX keeps its share while the judge is awake: lower one of them" >&2
     exit 2
   fi
 fi
@@ -187,7 +191,8 @@ settings=(--config "configs/paper/$modality.yaml" "${configs[@]}" "model.path=$m
 train_arguments=(--run-dir "$run_dir" --resume "${settings[@]}")
 # Numbers are nvidia-smi's, as for the judge; CUDA's own begin with the fastest card. The CPU stays beside the GPUs for what
 # is done on the host; that JAX computes on the GPUs is checked.
-train_environment=("CUDA_DEVICE_ORDER=PCI_BUS_ID" "CUDA_VISIBLE_DEVICES=$policy_gpus" "XLA_PYTHON_CLIENT_MEM_FRACTION=$policy_memory" "JAX_PLATFORMS=cuda,cpu")
+# JAX refuses two names of its share, of which the shell may have the other.
+train_environment=("--unset=XLA_CLIENT_MEM_FRACTION" "CUDA_DEVICE_ORDER=PCI_BUS_ID" "CUDA_VISIBLE_DEVICES=$policy_gpus" "XLA_PYTHON_CLIENT_MEM_FRACTION=$policy_memory" "JAX_PLATFORMS=cuda,cpu")
 
 # -- checks: all of them, before anything starts -------------------------------------------------------------------
 gpu_exists() { nvidia-smi --id="$1" --query-gpu=name --format=csv,noheader; }

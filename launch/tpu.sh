@@ -124,7 +124,8 @@ fi
 key=()
 if [[ -n ${VCAP_JUDGE_KEY:-} ]]; then key=(judge.api_key_env=VCAP_JUDGE_KEY); fi
 pod_settings=()
-if $pod; then pod_settings=(distributed.automatic=true); fi
+# Beside the run folder, which all hosts share: the repository is a clone of its own on each.
+if $pod; then pod_settings=(distributed.automatic=true "compilation_cache=$run_dir.compiled"); fi
 settings=(--config "configs/tpu/$modality.yaml" "${configs[@]}" "model.path=$model" "data.manifest=$manifest"
   "judge.urls=$(join_urls "${judge_urls[@]}")" "${key[@]}" "${pod_settings[@]}" "${more[@]}")
 train_arguments=(--run-dir "$run_dir" --resume "${settings[@]}")

@@ -21,7 +21,8 @@ find_python() {
   {
     echo "error: no Python 3.11 or newer with the venv module was found on PATH."
     if ((${#tried[@]})); then printf '  found %s\n' "${tried[@]}"; fi
-    echo "  Install one (on Debian and Ubuntu: apt install python3 python3-venv) or name it: PYTHON=/path/to/python3.11"
+    echo "  Install one (Debian 12, Ubuntu 24.04 and newer: apt install python3 python3-venv; Ubuntu 22.04: apt install"
+    echo "  python3.11 python3.11-venv; anywhere: uv python install 3.12) or name it: PYTHON=/path/to/python3.11"
   } >&2
   return 1
 }

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import socket
 import subprocess
 from collections.abc import Sequence
@@ -108,6 +110,21 @@ def check_build(settings: ServeSettings, installation: Installation) -> list[str
         what = f"{installation.executable} is a build for GPUs ({installation.version})"
         return [f"{what}: give --gpus, or name a build for CPUs with --vllm"]
     return []
+
+
+def check_compiler(settings: ServeSettings, installation: Installation) -> list[str]:
+    """Whether Triton can build the C module that it needs on GPUs; it tries when the weights are loaded."""
+    if settings.gpus is None:
+        return []
+    lacking = []
+    if not any(shutil.which(name) for name in (os.environ.get("CC", ""), "gcc", "clang") if name):
+        lacking.append("a C compiler")
+    if not installation.headers:
+        lacking.append("Python.h, its Python's header")
+    if not lacking:
+        return []
+    what = f"{installation.executable} needs {' and '.join(lacking)} to compute on GPUs"
+    return [f"{what}: apt install build-essential python3-dev, or those of the Python that runs it"]
 
 
 def check_gpus(

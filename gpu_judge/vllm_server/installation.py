@@ -20,7 +20,7 @@ TRANSFORMERS_BELOW = (5, 20)
 
 # Read from the metadata: importing torch would take seconds.
 _PROBE = """
-import importlib.util, json, pathlib, re
+import importlib.util, json, pathlib, re, sysconfig
 from importlib.metadata import PackageNotFoundError, version
 def of(name):
     try: return version(name)
@@ -31,7 +31,8 @@ if torch is not None and torch.submodule_search_locations:
     source = (pathlib.Path(torch.submodule_search_locations[0]) / "version.py").read_text()
     found = re.search(r"^cuda[^=\\n]*=\\s*['\\"]([\\d.]+)['\\"]", source, re.MULTILINE)
     cuda = found and found.group(1)
-print(json.dumps({"vllm": of("vllm"), "transformers": of("transformers"), "cuda": cuda}))
+headers = (pathlib.Path(sysconfig.get_path("include")) / "Python.h").is_file()
+print(json.dumps({"vllm": of("vllm"), "transformers": of("transformers"), "cuda": cuda, "headers": headers}))
 """
 
 
@@ -44,13 +45,15 @@ class Installation:
     """One environment with vLLM.
 
     executable: ``vllm``. version, transformers: release numbers as their packages give them.
-    cuda: the CUDA release its torch was built for, e.g. "13.0"; None for a build without CUDA.
+    cuda: the CUDA release its torch was built for, e.g. "13.0"; None for a build without CUDA. headers: whether its
+    Python's are there, which C modules are built with.
     """
 
     executable: Path
     version: str
     transformers: str
     cuda: str | None
+    headers: bool
 
 
 def find_executable(given: Path | None) -> Path:
@@ -93,6 +96,7 @@ def inspect(executable: Path) -> Installation:
         version=values["vllm"],
         transformers=values["transformers"],
         cuda=values["cuda"],
+        headers=values["headers"],
     )
 
 

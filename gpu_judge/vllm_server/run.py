@@ -104,6 +104,7 @@ def look_for_problems(
     problems: list[str] = []
     if installation is not None:
         problems += check_versions(installation) + checks.check_build(settings, installation)
+        problems += checks.check_compiler(settings, installation)
     if settings.gpus is not None:
         cuda = None if installation is None else installation.cuda
         try:

@@ -228,10 +228,11 @@ def test_a_sleeping_judge_is_counted_by_its_own_checkpoint(model: Path, tmp_path
         "image", f"model.path={model}", "judge.sleep_mode=true", "judge.urls=[http://127.0.0.1:8000]"
     )
     assert preflight.slept_bytes(config, judge) == 0
-    assert preflight.slept_bytes(turns, judge) == 4 * GIB
-    assert preflight.slept_bytes(turns) == GIB
+    # Pinned memory comes in powers of two.
+    assert preflight.slept_bytes(turns, judge) == round(1.4 * 4 * GIB)
+    assert preflight.slept_bytes(turns) == round(1.4 * GIB)
     target = hardware("h800x8")
-    assert preflight.host_memory(turns, 2, target, judge_model=judge)[0] == "46 GiB of h800x8's memory"
+    assert preflight.host_memory(turns, 2, target, judge_model=judge)[0] == "49 GiB of h800x8's memory"
 
 
 def test_a_slice_that_finds_its_processes_is_counted_by_the_host(

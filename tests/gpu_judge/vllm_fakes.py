@@ -71,7 +71,7 @@ def write_checkpoint(folder: Path, shards: int = 0, **changes: Any) -> Path:
 def write_installation(folder: Path, server: str, versions: Mapping[str, Any] | None = None) -> Path:
     """An executable ``vllm`` that runs the Python text ``server``, in an environment that tells ``versions``."""
     folder.mkdir(parents=True, exist_ok=True)
-    told = {"vllm": "0.32.0+cpu", "transformers": "5.19.0", "cuda": None, **(versions or {})}
+    told = {"vllm": "0.32.0+cpu", "transformers": "5.19.0", "cuda": None, "headers": True, **(versions or {})}
     (folder / "versions.json").write_text(json.dumps(told))
     python = folder / "python"
     python.write_text(

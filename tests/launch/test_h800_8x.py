@@ -93,7 +93,7 @@ def test_a_node_without_a_gpu_for_the_judge_is_refused(node: Path) -> None:
 
 @pytest.mark.parametrize(
     ("modality", "name", "policy", "judge"),
-    [("image", "one_gpu.yaml", "0.50", "0.42"), ("video", "one_gpu_clips.yaml", "0.54", "0.40")],
+    [("image", "one_gpu.yaml", "0.50", "0.42"), ("video", "one_gpu_clips.yaml", "0.54", "0.38")],
 )
 def test_a_trial_on_one_gpu_has_policy_and_judge_on_it_in_turns(
     node: Path, modality: str, name: str, policy: str, judge: str
@@ -253,8 +253,18 @@ def test_a_judge_in_turns_shares_all_gpus_of_the_policy(node: Path) -> None:
     assert trainer.count("rollout.groups_per_batch=24") == trainer.count("groups_per_batch=") == 1
     clips = start(node, "h800_8x.sh", "--dry-run", "--judge-turns", "--modality", "video")
     assert "rollout.groups_per_batch=8 " in clips.stdout + " "
-    assert "--gpu-memory-utilization 0.36" in clips.stdout
-    own = ("--policy-gpus", "0,1", "--judge-memory", "0.35", "--", "rollout.groups_per_batch=2")
+    assert "--gpu-memory-utilization 0.34" in clips.stdout
+    assert "XLA_PYTHON_CLIENT_MEM_FRACTION=0.58" in clips.stdout
+    own = (
+        "--policy-gpus",
+        "0,1",
+        "--policy-memory",
+        "0.57",
+        "--judge-memory",
+        "0.35",
+        "--",
+        "rollout.groups_per_batch=2",
+    )
     fewer = start(node, "h800_8x.sh", "--dry-run", "--judge-turns", *own)
     assert "--gpus 0\\,1 " in fewer.stdout
     assert "--gpu-memory-utilization 0.35" in fewer.stdout
@@ -262,7 +272,8 @@ def test_a_judge_in_turns_shares_all_gpus_of_the_policy(node: Path) -> None:
         refused = start(node, "h800_8x.sh", "--dry-run", "--judge-turns", *elsewhere)
         assert refused.returncode == 2
         assert "--judge-turns has the judge on the policy's GPUs" in refused.stderr
-    for shares in (("0.7", "0.5"), ("0.9", None)):  # the judge's default is 0.3
+    # The judge's default is 0.3; 8% of a GPU's memory are for what neither counts.
+    for shares in (("0.7", "0.5"), ("0.9", None), ("0.62", "0.36")):
         given = [*(("--policy-memory", shares[0])), *(("--judge-memory", shares[1]) if shares[1] else ())]
         refused = start(node, "h800_8x.sh", "--dry-run", "--judge-turns", *given)
         assert refused.returncode == 2

@@ -6,6 +6,8 @@ import signal
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from tests.launch.stand_ins import command, environment, notes, start, wait_for
 from tests.patience import GUARD_S
 
@@ -77,16 +79,22 @@ def job(node: Path, *more: str, **variables: str) -> subprocess.Popen[str]:
     )
 
 
-def test_a_stop_by_slurm_lets_the_trainers_of_all_nodes_save(node: Path) -> None:
+@pytest.mark.parametrize(
+    ("sent", "queued"),
+    [(signal.SIGUSR1, True), (signal.SIGTERM, False)],
+    ids=["at the time limit", "by somebody"],
+)
+def test_a_stop_by_slurm_lets_the_trainers_of_all_nodes_save(node: Path, sent: int, queued: bool) -> None:
+    """At its time limit the job queues itself again; who ends it does not want that."""
     process = job(node, VCAP_REQUEUE="1", TRAINER_SECONDS="600")
     wait_for(node, "trainer --", times=2)
-    process.send_signal(signal.SIGTERM)
+    process.send_signal(sent)
     output, _ = process.communicate(timeout=GUARD_S)
     assert process.returncode == 143, output
     seen = notes(node)
     assert seen.count("trainer ended by SIGTERM") == seen.count("judge ended by SIGTERM") == 2, output
     assert "tasks killed" not in seen
-    assert seen[-1] == "scontrol requeue 77"
+    assert (seen[-1] == "scontrol requeue 77") == ("scontrol requeue 77" in seen) == queued
     for call in (node / "notes.srun").read_text().splitlines():
         assert "--cpus-per-task=48" in call
 

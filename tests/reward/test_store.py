@@ -278,3 +278,22 @@ def test_a_group_is_put_whole(tmp_path: Path) -> None:
         with pytest.raises(StoreError, match="cannot be written"):
             store.put_group([candidate(index=0), candidate(index=1), candidate(index=1)]).result(GUARD_S)
     assert list(read_candidates(tmp_path / "s")) == []
+
+
+def test_a_place_without_locks_is_told_before_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Lustre mounted without -o flock; it was told once judges and policy were loaded."""
+    store_module.check_place(tmp_path / "run")  # to be made there
+    store_module.check_place(tmp_path / "far" / "away")  # nothing is known of it from here
+    assert list(tmp_path.iterdir()) == []
+
+    def locked(path: Path) -> sqlite3.Connection:
+        raise sqlite3.OperationalError("disk I/O error")
+
+    monkeypatch.setattr(store_module, "_connect", locked)
+    with pytest.raises(
+        StoreError, match=r"no store of judgements \(disk I/O error\).*-o flock.*judge\.store"
+    ):
+        store_module.check_place(tmp_path)
+    assert list(tmp_path.iterdir()) == []

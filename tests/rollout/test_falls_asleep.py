@@ -29,7 +29,7 @@ def test_it_sleeps_as_soon_as_it_answers(processor: Processor) -> None:
     with RolloutServer(processor, sleeper=sleeper) as server:
         server.away = 3
         assert asyncio.run(fall_asleep(server.url, os.getpid(), clock=FakeClock()))
-        assert (sleeper.state, sleeper.level) == ("asleep", 1)
+        assert (sleeper.state, sleeper.level) == ("asleep", 2)
 
 
 def test_it_is_left_alone_once_it_was_given_weights(processor: Processor) -> None:

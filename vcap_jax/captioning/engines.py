@@ -36,7 +36,7 @@ from vcap_jax.rollout.captioner import Captioned
 from vcap_jax.rollout.sampler import GroupSampler, RolloutConfig
 from vcap_jax.run.checkpoint_source import checkpoint_source, load_captioner
 from vcap_jax.run.checks import mesh_placement
-from vcap_jax.run.command_line import use_compilation_cache
+from vcap_jax.run.compilation_cache import use_compilation_cache
 from vcap_jax.run.config import RunConfig
 from vcap_jax.run.context import RunContext, group_sampler
 from vcap_jax.run.inputs import check_checkpoint

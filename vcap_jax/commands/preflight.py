@@ -22,6 +22,7 @@ from vcap_jax.system.errors import VCapError, problems_of
 from vcap_jax.system.hardware import Hardware, hardware
 from vcap_jax.system.host_limits import memory_limit
 from vcap_jax.system.json_values import JsonDict, read_json_object
+from vcap_jax.system.sleep_mode import PINNED
 
 if TYPE_CHECKING:
     from vcap_jax.run.config import RunConfig
@@ -64,6 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         wrong = say(f"configuration {named}")
         if args.run_dir is not None:
             wrong |= say(*run_folder(config, args.run_dir))
+            wrong |= say(*judgements(config, args.run_dir))
         wrong |= say(*inputs(config))
         devices: int | None = args.devices
         if not devices and target is not None:
@@ -119,6 +121,19 @@ def run_folder(config: RunConfig, root: Path) -> tuple[str, str]:
     except (VCapError, FileNotFoundError) as error:
         return what, "; ".join(problems_of(error))
     return f"{what}: {'the run there goes on' if resumed else 'a new run'}", ""
+
+
+def judgements(config: RunConfig, root: Path) -> tuple[str, str]:
+    """Whether there are the file locks that the store of judgements needs, which some shared storage has not."""
+    from vcap_jax.reward.store import StoreError, check_place
+
+    place = root if config.judge.store is None else Path(config.judge.store).parent
+    what = f"file locks at {place}, for the store of judgements"
+    try:
+        check_place(place)
+    except (StoreError, OSError) as error:
+        return what, str(error)
+    return what, ""
 
 
 def inputs(config: RunConfig) -> tuple[str, str]:
@@ -277,11 +292,11 @@ def saved_bytes(config: RunConfig) -> int:
 
 
 def slept_bytes(config: RunConfig, judge_model: Path | None = None) -> int:
-    """The weights that a judge keeps on the host while it sleeps; 0 of one that never does. judge_model: folder of its
+    """What a judge's weights take of the host while it sleeps; 0 of one that never does. judge_model: folder of its
     checkpoint; None is the policy's."""
     if not config.judge.sleep_mode:
         return 0
-    return bytes_on_disk(judge_model or first_checkpoint(config))
+    return round(PINNED * bytes_on_disk(judge_model or first_checkpoint(config)))
 
 
 def bytes_on_disk(checkpoint: Path) -> int:

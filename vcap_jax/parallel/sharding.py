@@ -281,8 +281,8 @@ class Placement:
         owners = [{device.process_index for device in row} for row in rows]
         if any(len(owner) > 1 for owner in owners):
             raise ValueError(
-                f"mesh.tensor={self.mesh.shape['tensor']} joins devices of different processes; it must divide the "
-                f"{jax.local_device_count()} devices of one"
+                f"mesh.tensor={self.mesh.shape['tensor']} joins devices of different processes, as they lie here: set "
+                f"a smaller divisor of the {jax.local_device_count()} devices of one"
             )
         own = rows[[jax.process_index() in owner for owner in owners]]
         types = (AxisType.Auto,) * len(AXES)

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from vcap_jax.plan.abstract import Model, parameters_anywhere
 from vcap_jax.run.config import RunConfig
 from vcap_jax.system.hardware import Hardware
+from vcap_jax.system.sleep_mode import PINNED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +71,7 @@ class Turns:
     @property
     def host_bytes(self) -> int:
         """Of each host's memory: sleeping judges' weights, and the files of the policy's."""
-        judges = self.hardware.per_host * self.weights if self.judge else 0
+        judges = round(PINNED * self.hardware.per_host * self.weights) if self.judge else 0
         return judges + (self.weights if self.rollout else 0)
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import queue
 import sqlite3
+import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -297,6 +298,24 @@ def _reading(path: Path) -> Iterator[sqlite3.Connection]:
     with _as_store_errors(path), closing(_connect_to_read(path)) as connection:
         _check_version(version_of(connection), path)
         yield connection
+
+
+def check_place(folder: Path) -> None:
+    """Raises StoreError for a folder, or the one in which it would be made, where a store cannot be kept; OSError where
+    nothing can be written. Leaves nothing behind. Where neither is there, nothing is known."""
+    there = next((place for place in (folder, folder.absolute().parent) if place.is_dir()), None)
+    if there is None:
+        return
+    with tempfile.TemporaryDirectory(prefix=".store-", dir=there) as trial:
+        path = Path(trial) / "judgements.sqlite"
+        try:
+            with closing(_connect(path)) as connection, connection:
+                connection.execute("CREATE TABLE trial (x)")
+        except sqlite3.Error as error:
+            raise StoreError(
+                f"{there} keeps no store of judgements ({error}), as where a file system has no locks (Lustre without "
+                "-o flock, a bucket): name a file elsewhere in judge.store, of each process its own"
+            ) from error
 
 
 @contextmanager

@@ -45,7 +45,9 @@ async def fall_asleep(url: str, pid: int, *, clock: Clock | None = None) -> bool
             try:
                 if await _weights(session, url) != _FRESH:
                     return False  # it is its turn already
-                await mode.sleep(1)
+                # Without its weights: it is given the policy's before it draws, and what is pinned for weights once
+                # stays pinned.
+                await mode.sleep(2)
                 return True
             except (aiohttp.ClientError, ServerGone):
                 await clock.sleep(_POLL_S)

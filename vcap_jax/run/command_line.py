@@ -316,6 +316,7 @@ def _run(args: argparse.Namespace, command: Callable[[RunConfig, Processes], int
         processes: Processes | None = None
         try:
             from vcap_jax.parallel.processes import joined
+            from vcap_jax.run.compilation_cache import check_shared_cache
 
             config = _configured(args)
             if config is None:
@@ -326,6 +327,7 @@ def _run(args: argparse.Namespace, command: Callable[[RunConfig, Processes], int
                 raise ConfigError("this command is for one process: leave distributed.* out")
             processes = stack.enter_context(joined(config.distributed))
             stack.enter_context(_log_shown(processes))
+            check_shared_cache(config, processes, speaker(processes))
             return command(config, processes)
         except BaseException as error:
             if processes is not None:
@@ -336,6 +338,7 @@ def _run(args: argparse.Namespace, command: Callable[[RunConfig, Processes], int
 def _configured(args: argparse.Namespace) -> RunConfig | None:
     """The configuration that was asked for; None if it was only to be shown."""
     from vcap_jax.configuration import describe, dump_config
+    from vcap_jax.run.compilation_cache import use_compilation_cache
     from vcap_jax.run.config import RunConfig
 
     if args.help_config:
@@ -347,13 +350,3 @@ def _configured(args: argparse.Namespace) -> RunConfig | None:
         return None
     use_compilation_cache(config)
     return config
-
-
-def use_compilation_cache(config: RunConfig) -> None:
-    """Keeps compiled programs where the configuration says."""
-    import jax
-
-    if config.compilation_cache:
-        jax.config.update("jax_compilation_cache_dir", config.compilation_cache)
-        # JAX leaves out what compiles within a second, which in the embedded world is nearly everything.
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)

@@ -120,7 +120,8 @@ class RunConfig:
     logging: LoggingConfig = Field(default_factory=LoggingConfig)
     trackers: TrackersConfig = Field(default_factory=TrackersConfig)
     compilation_cache: str | None = None
-    """Folder for compiled programs, which makes later starts quick."""
+    """Folder for compiled programs, which makes later starts quick. Of several processes all must
+    share it, or it is not used."""
 
     def __post_init__(self) -> None:
         if self.logging.keep_best is not None:

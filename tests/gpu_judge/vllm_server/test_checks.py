@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 
+from gpu_judge.vllm_server import checks
 from gpu_judge.vllm_server.checkpoint import CheckpointError, read_checkpoint
 from gpu_judge.vllm_server.checks import (
     CheckError,
     Gpu,
     check_build,
+    check_compiler,
     check_gpus,
     check_heads,
     check_host_memory,
@@ -35,7 +37,9 @@ from tests.gpu_judge.vllm_fakes import EIGHT_B, settings, write_checkpoint, writ
 
 GIB = 1024**3
 NODE = parse_gpus("".join(f"{k}, NVIDIA H800, 580.95.05, 81559, 80990\n" for k in range(8)))
-FOUND = Installation(executable=Path("/v/vllm"), version="0.32.1", transformers="5.19.0", cuda="13.0")
+FOUND = Installation(
+    executable=Path("/v/vllm"), version="0.32.1", transformers="5.19.0", cuda="13.0", headers=True
+)
 
 
 def test_reads_nvidia_smi() -> None:
@@ -156,12 +160,26 @@ def test_builds_and_versions() -> None:
     ]
 
 
+def test_what_triton_builds_with_is_looked_for_where_gpus_compute(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setattr(checks.shutil, "which", lambda name: "/usr/bin/gcc" if name == "gcc" else None)
+    assert check_compiler(settings(), FOUND) == []
+    assert (
+        "needs Python.h, its Python's header" in check_compiler(settings(), replace(FOUND, headers=False))[0]
+    )
+    monkeypatch.setattr(checks.shutil, "which", lambda name: None)
+    (problem,) = check_compiler(settings(), replace(FOUND, headers=False))
+    assert "needs a C compiler and Python.h" in problem
+    assert "apt install build-essential python3-dev" in problem
+    assert check_compiler(settings(gpus=None), replace(FOUND, headers=False)) == []
+
+
 def test_finds_and_asks_an_installation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     executable = write_installation(tmp_path / "env", "", {"vllm": "0.32.7", "cuda": "13.0"})
     monkeypatch.setenv("PATH", str(tmp_path / "env"), prepend=":")
     assert find_executable(None) == find_executable(executable) == executable
     assert inspect(executable) == Installation(
-        executable=executable, version="0.32.7", transformers="5.19.0", cuda="13.0"
+        executable=executable, version="0.32.7", transformers="5.19.0", cuda="13.0", headers=True
     )
 
 
