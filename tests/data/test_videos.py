@@ -34,6 +34,15 @@ def test_sampled_frames_are_the_ones_the_public_rule_asks_for(tmp_path: Path, na
     assert_frames(video.frames, expected)
 
 
+def test_frames_that_a_seek_labels_wrongly_are_counted_from_the_start(tmp_path: Path) -> None:
+    """Of MPEG-1 in a program stream FFmpeg may give frames the next one's time after a seek: each was the one before
+    it."""
+    path = write_video(tmp_path / "a.mpg", 31, fps=25, size=(64, 80), codec="mpeg1video")
+    index = index_video(path)
+    for chosen in ([29, 30], [0, 10, 20, 30], [24], [12, 13]):
+        assert_frames(np.stack(list(read_frames(index, chosen))), chosen)
+
+
 @pytest.mark.parametrize("key_every", [1, 5, 1000])
 def test_any_choice_of_frames_is_found_whatever_the_key_frames(tmp_path: Path, key_every: int) -> None:
     index = index_video(write_video(tmp_path / "a.mp4", 40, key_every=key_every))

@@ -48,7 +48,8 @@ class DataConfig:
     max_frames: int | None = Field(default=None, ge=1)
     """Frames of a video at most (paper: 200); null keeps the checkpoint's own."""
     max_frame_tokens: int | None = Field(default=None, ge=1)
-    """Tokens of a video's frame at most (paper: 256); null keeps the checkpoint's own."""
+    """Tokens of a video's frame at most (paper: 256), of short clips up to a quarter more; null keeps
+    the checkpoint's own."""
     fps: float | None = Field(default=None, gt=0)
     """Video frames sampled per second; null keeps the checkpoint's own."""
     buckets: Buckets = Field(default_factory=Buckets)

@@ -279,6 +279,10 @@ def _key_indices(ticks: tuple[int, ...] | None, shown: dict[int, bool]) -> tuple
     return tuple(keys) if keys and keys[0] == 0 else (0, *keys)
 
 
+_LABELS_WRONGLY = ("mpeg", "mpeg1video")
+"""Format and codec of which FFmpeg may give frames the next one's time after a seek (seen with 8.1)."""
+
+
 def _by_time(index: VideoIndex, indices: Sequence[int]) -> Iterator[np.ndarray]:
     """Yields wanted frames as long as they are found at their times; stops at the first that is not."""
     assert index.ticks is not None
@@ -290,6 +294,8 @@ def _by_time(index: VideoIndex, indices: Sequence[int]) -> Iterator[np.ndarray]:
         for wanted in indices:
             key = index.keys[bisect_right(index.keys, wanted) - 1]
             if key > last + 1:
+                if (container.format.name, stream.codec_context.name) == _LABELS_WRONGLY:
+                    return
                 container.seek(index.ticks[key], stream=stream)
                 decoder = container.decode(stream)
             tick = index.ticks[wanted]

@@ -209,6 +209,11 @@ def _open(folder: Path, names: WeightMap, stack: ExitStack) -> dict[str, Sliceab
             source = handle.get_slice(name)
             sources[names.canonical_name(name)] = source
             shapes[name] = tuple(source.get_shape())
+    for name, read in names.copies:
+        # Of two that are one, whoever wrote the folder may have kept either.
+        if name in sources and read not in sources and read not in pending:
+            sources[read] = sources[name]
+            shapes[read] = shapes[next(stored for stored in shapes if names.canonical_name(stored) == name)]
     _verify(names, shapes, missing_shards, pending)
     _check_copies(names, sources)
     return sources

@@ -49,6 +49,12 @@ def test_both_spellings_of_the_rotary_settings() -> None:
     text["rope_parameters"] = {**text.pop("rope_scaling"), "rope_theta": text.pop("rope_theta")}
     new["vision_config"]["rope_parameters"] = {"rope_type": "axial", "rope_theta": 10000.0}
     assert Qwen3VLConfig.from_dict(new) == Qwen3VLConfig.from_dict(old)
+    # Of both the older takes the newer one's place, as in the public class: what scales is not passed over.
+    text["rope_scaling"] = {"rope_type": "yarn", "factor": 4.0}
+    with pytest.raises(ValueError, match="yarn"):
+        Qwen3VLConfig.from_dict(new)
+    text["rope_scaling"] = {**text["rope_parameters"], "rope_theta": 77.0}
+    assert Qwen3VLConfig.from_dict(new).text.rope_theta == 77.0
 
 
 @pytest.mark.parametrize("name", list(parity_cases.MODELS))

@@ -101,7 +101,7 @@ def weight_map(config: Qwen35Config) -> WeightMap:
 
     def derived(name: str) -> bool:
         tied = name == HEAD and config.tie_word_embeddings
-        return tied or name.startswith("mtp.") or name.endswith("rotary_emb.inv_freq")
+        return tied or name.startswith("mtp.") or name.endswith(".inv_freq")
 
     return WeightMap(
         checkpoint_tensors(config),

@@ -94,7 +94,8 @@ def known_fields(cls: type, values: JsonObject) -> dict[str, Any]:
 
 
 def rope_settings(values: Mapping[str, Any], section: str, rope_type: str) -> dict[str, Any]:
-    """Merge the spellings of the rotary settings; refuse scalings that would silently change positions."""
+    """The rotary settings, by whichever of their spellings the public class reads; refuse scalings that would silently
+    change positions."""
     merged: dict[str, Any] = {}
     if values.get("rope_theta") is not None:
         merged["rope_theta"] = values["rope_theta"]
@@ -102,7 +103,9 @@ def rope_settings(values: Mapping[str, Any], section: str, rope_type: str) -> di
         settings = values.get(key) or {}
         if not isinstance(settings, Mapping):
             raise ValueError(f"{section}: {key} is {settings!r}, not a dictionary")
-        merged.update({k: v for k, v in settings.items() if v is not None})
+        if settings:  # the older spelling takes the newer one's place
+            merged.update({k: v for k, v in settings.items() if v is not None})
+            break
     # "mrope" is how some early exports spell an unscaled rotary embedding.
     found = merged.get("rope_type", merged.get("type", rope_type))
     if found not in (rope_type, "default", "mrope"):

@@ -107,7 +107,7 @@ def weight_map(config: Qwen3VLConfig) -> WeightMap:
     rotary frequencies."""
 
     def derived(name: str) -> bool:
-        return (name == HEAD and config.tie_word_embeddings) or name.endswith("rotary_emb.inv_freq")
+        return (name == HEAD and config.tie_word_embeddings) or name.endswith(".inv_freq")
 
     return WeightMap(
         checkpoint_tensors(config),

@@ -8,8 +8,10 @@ import numpy as np
 import PIL
 import pytest
 
-from tests.models.qwen3_vl.processing.cases import CASES, Case
+from tests.live_reference import require_torch, require_torchvision
+from tests.models.qwen3_vl.processing.cases import CASES, Case, pixels
 from vcap_jax.models.qwen3_vl.inputs import EncodedPrompt
+from vcap_jax.models.qwen3_vl.processing.pixels import resize_frame
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -61,3 +63,24 @@ def test_equals_the_installed_public_processor(name: str) -> None:
     from tests.models.qwen3_vl.processing.public_processor import public_encode
 
     assert_equal(CASES[name], CASES[name].encode(), public_encode(CASES[name]))
+
+
+@pytest.mark.live
+@pytest.mark.parametrize(
+    "sizes", [((144, 176), (128, 192)), ((300, 900), (288, 896)), ((1350, 1080), (1344, 1088))]
+)
+def test_frames_are_resized_as_the_public_processor_does(
+    sizes: tuple[tuple[int, int], tuple[int, int]],
+) -> None:
+    """Where one side grows and the other shrinks Pillow 13 alone may differ by 25 levels."""
+    before, after = sizes
+    frame = pixels(*before, seed=3)
+    torch = require_torchvision() and require_torch()
+    from torchvision.transforms.v2 import functional
+
+    whole = torch.from_numpy(frame.copy()).permute(2, 0, 1)
+    theirs = functional.resize(
+        whole, list(after), interpolation=functional.InterpolationMode.BICUBIC, antialias=True
+    )
+    difference = resize_frame(frame, *after).astype(int) - theirs.permute(1, 2, 0).numpy()
+    assert np.abs(difference).max() <= 2

@@ -10,11 +10,10 @@ import pytest
 
 from tests.models.qwen3_vl.processing.cases import CASES, pixels
 from tests.models.qwen3_vl.processing.tiny_tokenizer import tiny_tokenizer
-from vcap_jax.models.errors import InputError
+from vcap_jax.models.errors import CheckpointError, InputError
 from vcap_jax.models.family import VisualBudget
 from vcap_jax.models.message import ImagePart, TextPart, VideoPart
 from vcap_jax.models.qwen3_vl.processing import Processor
-from vcap_jax.models.qwen3_vl.processing.pixels import resize
 from vcap_jax.models.qwen3_vl.processing.settings import ImageSettings, VideoSettings
 from vcap_jax.system.errors import VCapError
 
@@ -93,7 +92,7 @@ def test_frames_resized_beforehand_give_the_same_prompt(processor: Processor) ->
     # 45 x 70 becomes 32 x 64: resizing as frames are decoded, or all together, is the same.
     frames = np.stack([pixels(45, 70, seed=i) for i in range(3)])
     size = processor.video_frame_size(3, 45, 70)
-    small = np.stack([resize(frame, *size) for frame in frames])
+    small = np.stack([processor.resize(frame, *size) for frame in frames])
     times = [0.0, 1.0, 2.0]
     one = processor.encode([VideoPart(frames, times)])
     other = processor.encode([VideoPart(small, times, resized=True)])
@@ -148,6 +147,7 @@ def test_what_ends_a_turn_is_the_first_end_token_whatever_the_files_order(folder
         ("preprocessor_config.json", '{"size": 3}'),
         ("preprocessor_config.json", '{"patch_size": "large"}'),
         ("video_preprocessor_config.json", '{"fps": 0}'),
+        ("video_preprocessor_config.json", '{"fps": null}'),
     ],
 )
 def test_a_damaged_file_is_named_in_a_line(folder: Path, name: str, text: str) -> None:
@@ -155,6 +155,34 @@ def test_a_damaged_file_is_named_in_a_line(folder: Path, name: str, text: str) -
     with pytest.raises(VCapError, match=re.escape(name)) as raised:
         Processor.from_pretrained(folder)
     assert "\n" not in str(raised.value)
+
+
+def test_of_several_chat_templates_the_processors_own_is_taken(folder: Path) -> None:
+    """As the public class does: the tokenizer's is for text alone where they differ."""
+
+    def begins() -> str:
+        processor = Processor.from_pretrained(folder)
+        return processor.tokenizer.decode(processor.encode([TextPart("Hm.")]).tokens)
+
+    def template(word: str) -> str:
+        said = "{% for m in messages %}{% for p in m.content %}{{ p.text }}{% endfor %}{% endfor %}"
+        return word + said + "<|im_end|>\n"
+
+    tokenizer = json.loads((folder / "tokenizer_config.json").read_text())
+    (folder / "chat_template.jinja").unlink()
+    (folder / "tokenizer_config.json").write_text(json.dumps(tokenizer | {"chat_template": template("one")}))
+    assert begins().startswith("oneHm.")
+    (folder / "chat_template.jinja").write_text(template("two"))
+    assert begins().startswith("twoHm.")
+    (folder / "chat_template.json").write_text(json.dumps({"chat_template": template("three")}))
+    assert begins().startswith("threeHm.")
+    own = json.loads((folder / "processor_config.json").read_text())
+    (folder / "processor_config.json").write_text(json.dumps(own | {"chat_template": template("four")}))
+    assert begins().startswith("fourHm.")
+    with pytest.raises(
+        CheckpointError, match=r"made 0 placeholders of 1 pictures .*: restore the checkpoint's own"
+    ):
+        Processor.from_pretrained(folder).encode([ImagePart(pixels(64, 64)), TextPart("Hm.")])
 
 
 def test_a_chat_template_file_of_the_older_kind_is_read(folder: Path) -> None:

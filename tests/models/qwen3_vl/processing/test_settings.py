@@ -59,6 +59,16 @@ def test_a_file_that_asks_for_something_else_is_refused(tmp_path: Path, change: 
         load_image_settings(tmp_path)
 
 
+def test_the_older_bounds_are_those_of_pictures_alone(tmp_path: Path) -> None:
+    """As in the public classes: that of videos does not know them."""
+    older = {"size": {"shortest_edge": 4096, "longest_edge": 8192}, "min_pixels": 5000, "max_pixels": 6000}
+    for name in ("preprocessor_config.json", "video_preprocessor_config.json"):
+        (tmp_path / name).write_text(json.dumps(older))
+    image, video = load_image_settings(tmp_path), load_video_settings(tmp_path)
+    assert (image.min_pixels, image.max_pixels) == (5000, 6000)
+    assert (video.min_pixels, video.max_pixels) == (4096, 8192)
+
+
 def test_a_broken_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "video_preprocessor_config.json").write_text("{")
     with pytest.raises(ValueError, match=r"video_preprocessor_config\.json is not valid JSON"):

@@ -1,7 +1,7 @@
 """A user message with pictures and videos -> one EncodedPrompt. No torch.
 
 Equal to the public Qwen3-VL processor (transformers 5.23) on a single user message: token ids, grids and
-positions exactly, pixels within one grey level. The chat template wraps a video in vision_start/vision_end
+positions exactly, pixels within two grey levels. The chat template wraps a video in vision_start/vision_end
 and the public processor then puts a pair around each frame inside that; the outer pair stays, here as there.
 """
 
@@ -32,7 +32,7 @@ from vcap_jax.models.qwen3_vl.processing.chat_template import (
 )
 from vcap_jax.models.qwen3_vl.processing.collate import collate, padded_sizes
 from vcap_jax.models.qwen3_vl.processing.frames import pair_timestamps, timestamp_text
-from vcap_jax.models.qwen3_vl.processing.pixels import image_patches, resize, video_patches, video_size
+from vcap_jax.models.qwen3_vl.processing.pixels import image_patches, resize_frame, video_patches, video_size
 from vcap_jax.models.qwen3_vl.processing.positions import rope_positions
 from vcap_jax.models.qwen3_vl.processing.public import transformers
 from vcap_jax.models.qwen3_vl.processing.settings import (
@@ -146,8 +146,7 @@ class Processor:
                 f"{folder}: its tokenizer cannot be read ({str(error).strip().splitlines()[0]}); restore "
                 "tokenizer.json and tokenizer_config.json from the checkpoint"
             ) from error
-        if not tokenizer.chat_template:
-            tokenizer.chat_template = _legacy_chat_template(folder)
+        tokenizer.chat_template = _chat_template(folder) or tokenizer.chat_template
         image, video = load_image_settings(folder), load_video_settings(folder)
         if (most := budget.max_pixels) is not None:
             image = replace(image, max_pixels=most, min_pixels=min(image.min_pixels, most))
@@ -171,8 +170,8 @@ class Processor:
         save_settings(folder, self.image, self.video)
 
     def resize(self, picture: np.ndarray, height: int, width: int) -> np.ndarray:
-        """A frame uint8 [H, W, 3] as uint8 [height, width, 3]; see ``pixels.resize``."""
-        return resize(picture, height, width)
+        """A frame uint8 [H, W, 3] as uint8 [height, width, 3]; see ``pixels.resize_frame``."""
+        return resize_frame(picture, height, width)
 
     def padded_sizes(
         self, prompts: Sequence[EncodedPrompt], buckets: Buckets, names: Sequence[str] | None = None
@@ -317,9 +316,9 @@ class Processor:
         the text before tokenization, so this equals tokenizing the long text."""
         found = _PLACEHOLDER.findall(text)
         if len(found) != len(expansions):
-            raise ValueError(
-                f"the chat template made {len(found)} placeholders of {len(expansions)} pictures and videos: "
-                "use a template that makes one of each"
+            raise CheckpointError(
+                f"the chat template made {len(found)} placeholders of {len(expansions)} pictures and videos: restore "
+                "the checkpoint's own (processor_config.json, chat_template.json or chat_template.jinja)"
             )
         pieces = iter(expansions)
         expanded = _PLACEHOLDER.sub(lambda _: next(pieces), text)
@@ -365,12 +364,14 @@ class Processor:
             )
 
 
-def _legacy_chat_template(folder: Path) -> str | None:
-    """Older checkpoints keep the template beside the tokenizer, as ``chat_template.json``."""
-    path = folder / "chat_template.json"
-    if not path.exists():
-        return None
-    return as_text(read_json_object(path).get("chat_template"), f"{path}: chat_template")
+def _chat_template(folder: Path) -> str | None:
+    """The processor's own, which the public class takes before the tokenizer's, wherever it stands."""
+    for name in ("processor_config.json", "chat_template.json"):
+        path = folder / name
+        if path.exists() and (template := read_json_object(path).get("chat_template")) is not None:
+            return as_text(template, f"{path}: chat_template")
+    path = folder / "chat_template.jinja"
+    return path.read_text(encoding="utf-8") if path.exists() else None
 
 
 def _generation_eos(folder: Path) -> list[int] | None:

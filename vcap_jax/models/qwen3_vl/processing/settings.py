@@ -168,7 +168,9 @@ def load_image_settings(path: str | Path) -> ImageSettings:
     source, values = found
     merged = {**_IMAGE_CLASS_DEFAULTS, **values}
     with _named(source):
-        low, high = _pixel_bounds(source, merged)
+        # Older files name the bounds min_pixels and max_pixels; like the public class of images we let them overrule
+        # "size".
+        low, high = _pixel_bounds(source, merged, older=True)
         return ImageSettings(min_pixels=low, max_pixels=high, **_patch_fields(source, merged))
 
 
@@ -191,10 +193,14 @@ def load_video_settings(path: str | Path) -> VideoSettings:
         raise CheckpointError(
             f"{source}: num_frames is set; only sampling by fps is supported: remove the key"
         )
+    if "fps" in values and values["fps"] is None:
+        raise CheckpointError(
+            f"{source}: fps is null; only sampling by fps is supported: set it, 2 as published"
+        )
     names = ("fps", "min_frames", "max_frames", "cap_pixels_per_frame", "max_video_tokens")
     chosen: dict[str, Any] = {name: merged[name] for name in names if merged.get(name) is not None}
     with _named(source):
-        low, high = _pixel_bounds(source, merged)
+        low, high = _pixel_bounds(source, merged, older=False)
         return VideoSettings(min_pixels=low, max_pixels=high, **chosen, **_patch_fields(source, merged))
 
 
@@ -281,12 +287,11 @@ def _write(path: Path, values: JsonObject) -> None:
     path.write_text(json.dumps(values, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
-def _pixel_bounds(source: Path, values: Mapping[str, Any]) -> tuple[int, int]:
-    # Older files name the bounds min_pixels and max_pixels; like the public class we let them overrule
-    # "size".
+def _pixel_bounds(source: Path, values: Mapping[str, Any], *, older: bool) -> tuple[int, int]:
+    """older: whether min_pixels and max_pixels go before "size"."""
     size = dict(values["size"])
-    low = values.get("min_pixels") or size.get("shortest_edge")
-    high = values.get("max_pixels") or size.get("longest_edge")
+    low = (values.get("min_pixels") if older else None) or size.get("shortest_edge")
+    high = (values.get("max_pixels") if older else None) or size.get("longest_edge")
     if not low or not high:
         raise CheckpointError(
             f"{source}: size must have shortest_edge and longest_edge (pixel counts), got {size}"
