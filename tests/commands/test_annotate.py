@@ -67,7 +67,8 @@ def test_tasks_that_name_their_models_make_a_study(tmp_path, capsys):
     ("options", "message"),
     [
         (["--annotators", "a b"], "'a b' may have letters"),
-        (["--annotators", "anna"], "name more, or set overlap to 0"),
+        (["--annotators", "anna", "--overlap", "0.5"], "--overlap is 0.5, and anna alone is named"),
+        (["--annotators", "anna", "ben", "--overlap-size", "3"], "3 people are to decide some items"),
         (["--overlap", "2"], '"overlap"'),
         (["--adjudicator", "anna"], "name a third person"),
         (["--host", "0.0.0.0"], "say with --name"),

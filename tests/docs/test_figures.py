@@ -108,6 +108,10 @@ def test_what_paid_is_told_as_it_was_counted():
         assert second[run][1]["advantage"] > 0.1
         assert second[run][-1]["share"] == pytest.approx(2 / 3, abs=0.03)
     assert second["claims-1"][-1]["share"] < 0.01
+    more = [[second[f"more-{seed}"][place]["share"] for place in (0, -1)] for seed in range(3)]
+    told = "from {:.0%} and {:.0%} in the first fifth of 120 steps to {:.0%} and {:.0%} in the last"
+    assert told.format(more[0][0], more[1][0], more[0][1], more[1][1]) in page
+    assert "they fall from {:.0%} to {:.0%}".format(*more[2]) in page
 
 
 def test_verdicts_are_counted_as_the_report_has_them(report):

@@ -171,6 +171,31 @@ def test_assignments_stay_and_new_items_are_added(tmp_path):
     assert [one.item for one in after] == ["a", "b"]
 
 
+def test_who_is_named_later_gets_what_nobody_has_begun(tmp_path):
+    """A first start, with --export too, names the defaults; all items were theirs for good, and nobody was told."""
+
+    def items(store, *named):
+        settings = read_settings(tmp_path).model_copy(update={"annotators": named, "overlap": 0.0})
+        store.open_study(read_study(tmp_path, settings))
+        return {name: {one.item for one in store.assigned(name)} for name in ("anna", "ben", "maria", "zoe")}
+
+    small_study(tmp_path)
+    with AnswerStore(tmp_path / "answers.sqlite") as store:
+        first = items(store, "anna", "ben")
+        assert first["anna"] | first["ben"] == {"a", "b"}
+        assert items(store, "anna", "ben") == first
+        later = items(store, "maria", "zoe")
+        assert (later["maria"] | later["zoe"], later["anna"], later["ben"]) == ({"a", "b"}, set(), set())
+        (begun,) = later["maria"]
+        store.opened("maria", begun)
+        assert items(store, "anna") == {
+            "anna": {"a", "b"} - {begun},
+            "ben": set(),
+            "maria": {begun},
+            "zoe": set(),
+        }
+
+
 def test_an_annotators_items_are_listed_in_time_that_grows_with_their_number(tmp_path, monkeypatch):
     steps, connect = [0], answers.connect
 

@@ -58,7 +58,7 @@ def test_files_that_are_not_there_are_named(tmp_path):
     "settings",
     [
         {"annotators": ["anna", "anna"]},
-        {"annotators": ["anna"], "overlap": 0.5},
+        {"overlap_size": 3},
         {"annotators": ["../x", "ben"]},
         {"adjudicator": "anna"},
         {"overlap": 1.5},

@@ -81,6 +81,13 @@ def test_arms_are_told_apart_by_what_is_not_as_in_most(tmp_path: Path) -> None:
     assert len(arms(tmp_path)) == 4
 
 
+def test_of_two_arms_that_with_more_runs_has_what_is_usual(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", 0, 0.5, grpo={"beta": 0.0})
+    for seed in range(3):
+        write_run(tmp_path / f"b{seed}", seed, 0.5)
+    assert [arm.label for arm in arms(tmp_path)] == [("grpo.beta=0.0",), ()]
+
+
 def test_a_setting_that_is_younger_than_a_run_is_its_default(tmp_path: Path) -> None:
     """A run that was begun by an earlier version has neither it nor today's names of others."""
     whole = plain_settings(RunConfig())

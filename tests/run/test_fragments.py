@@ -62,6 +62,7 @@ UPDATES: dict[str, dict[str, Any]] = {
     },
 }
 REWARDS: dict[str, dict[str, Any]] = {
+    "completeness": {"reward.weights.correctness": 0.02, "reward.weights.completeness": 0.07},
     "claim_differences": {"reward.family": "claim_differences", "judge.max_tokens": 4096},
     "balanced": {
         "reward.family": "balanced",

@@ -51,9 +51,10 @@ class Inputs:
     the path in it, as where the folder is a run's ``data.manifest``. It may occur twice.
     """
 
-    def __init__(self, named: Sequence[str | Path]) -> None:
-        """Raises InputsError unless every name is a picture, a clip, a folder or a manifest that is there."""
-        self._named = [Path(name) for name in named]
+    def __init__(self, named: str | Path | Sequence[str | Path]) -> None:
+        """One name or several. Raises InputsError unless every name is a picture, a clip, a folder or a manifest that
+        is there."""
+        self._named = [Path(name) for name in ([named] if isinstance(named, str | Path) else named)]
         problems = [problem for path in self._named if (problem := _problem(path)) is not None]
         if not self._named:
             problems = ["nothing is named: give pictures, clips, folders of them, or a manifest (.jsonl)"]
@@ -81,7 +82,8 @@ class Inputs:
         )
         if not found.total:
             named = ", ".join(map(str, self._named))
-            raise InputsError(f"{named}: no picture and no clip in there; {others} other files were left out")
+            left_out = f"; {others} other files were left out" if others else ""
+            raise InputsError(f"{named}: no picture and no clip in there{left_out}")
         return found
 
     def _all(self) -> Iterator[Sample | None]:

@@ -93,9 +93,14 @@ def _settings(args: argparse.Namespace) -> Settings:
     given = {name: getattr(args, name) for name in ("annotators", "adjudicator", "overlap", "overlap_size")}
     changes = {name: value for name, value in given.items() if value is not None}
     try:
-        return Settings.model_validate(read_settings(args.folder).model_dump() | changes)
+        settings = Settings.model_validate(read_settings(args.folder).model_dump() | changes)
     except ValidationError as error:
         raise StudyError(first_problem(error)) from error
+    if args.overlap and len(settings.annotators) == 1:
+        raise StudyError(
+            f"--overlap is {args.overlap:g}, and {settings.annotators[0]} alone is named: name more people"
+        )
+    return settings
 
 
 def _demo(args: argparse.Namespace) -> None:

@@ -93,6 +93,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(
             f"--out {args.out} is a folder: name a file in it, such as {args.out / 'captions.jsonl'}"
         )
+    if args.prompt is not None and not args.prompt.strip():
+        parser.error("--prompt has no text: give the request, or leave it out")
     if args.page is not None and args.out is not None and args.page.resolve() == args.out.resolve():
         parser.error(f"--page {args.page} is --out as well: name another file")
     if args.shard is not None and args.out is None:

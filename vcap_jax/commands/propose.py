@@ -78,6 +78,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             count, truth = len(made.propositions), folder / TRUTH
             print(f"{count} propositions by the scenes' facts; {truth} has the verdicts")
             return 0
+        if (folder / TRUTH).exists():  # of other propositions, by the embedded judge
+            (folder / TRUTH).unlink()
+            print(f"{folder / TRUTH} is removed: its propositions are replaced by the judge's")
         asked = stages(args.prompts)
         words = [word.removeprefix("judge.") for word in [*endpoint_settings(args, "judge"), *args.settings]]
         judge = with_store(load_config(JudgeConfig, (), words), str(folder / "judgements.sqlite"))

@@ -61,7 +61,8 @@ def look(source: Path) -> None:
             f"{source}: {error.strerror}: let this user read it, or correct the path in the manifest"
         ) from error
     if not regular:
-        raise MediaError(f"{source}: no such file: correct the path in the manifest")
+        what = "a folder, and no file" if source.is_dir() else "no such file"
+        raise MediaError(f"{source}: {what}: correct the path")
 
 
 def tried_again(read: Callable[[S], T], what: S) -> T:

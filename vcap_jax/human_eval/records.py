@@ -252,7 +252,11 @@ def first_problem(error: ValidationError) -> str:
         text = "is a key that is not known here: drop it"
     elif problem["type"] == "string_pattern_mismatch":
         blank = not str(problem["input"]).strip()
-        rule = "has no text: fill it in" if blank else "may have letters, digits, dots, - and _, 40 at most"
+        rule = (
+            "has no text: fill it in"
+            if blank
+            else "may have letters a to z, digits, dots, - and _, 40 at most"
+        )
         text = f"{problem['input']!r} {rule}"
     elif problem["type"] == "missing":
         text = "is missing: add it"

@@ -103,9 +103,16 @@ class AnswerStore(StoredAnswers):
             write_settings(study.folder, settings)
 
     def _assign(self, db: sqlite3.Connection, study: Study) -> None:
+        """Where other people are named than have items, or nobody has begun at all, items that nobody has begun are
+        assigned anew: a first start may have named others, or another overlap."""
+        settings = study.settings
+        begun = "SELECT item FROM events WHERE item IS NOT NULL"
+        named = {annotator for (annotator,) in db.execute("SELECT DISTINCT annotator FROM assignments")}
+        if named != set(settings.annotators) or db.execute(f"{begun} LIMIT 1").fetchone() is None:
+            db.execute(f"DELETE FROM assignments WHERE item NOT IN ({begun})")
         taken = {item for (item,) in db.execute("SELECT DISTINCT item FROM assignments")}
         load = dict(db.execute("SELECT annotator, COUNT(*) FROM assignments GROUP BY annotator"))
-        settings = study.settings
+        last = dict(db.execute("SELECT annotator, MAX(place) FROM assignments GROUP BY annotator"))
         given = assign(
             [item for item in study.items if item not in taken],
             settings.annotators,
@@ -115,7 +122,7 @@ class AnswerStore(StoredAnswers):
             load=load,
         )
         for annotator, items in given.items():
-            first = load.get(annotator, 0)
+            first = last.get(annotator, -1) + 1
             rows = [(annotator, item, first + place) for place, item in enumerate(items)]
             db.executemany("INSERT INTO assignments VALUES (?, ?, ?)", rows)
 

@@ -56,10 +56,11 @@ class Settings(Row):
     def _possible(self) -> Settings:
         if len(set(self.annotators)) < len(self.annotators):
             raise ValueError("two annotators have the same name")
-        if self.overlap and self.overlap_size > len(self.annotators):
+        # One person alone decides all.
+        if self.overlap and self.overlap_size > len(self.annotators) > 1:
             raise ValueError(
-                f"overlap_size is {self.overlap_size} and there are {len(self.annotators)} annotators: name more, or "
-                "set overlap to 0"
+                f"{self.overlap_size} people are to decide some items (overlap_size), and "
+                f"{', '.join(self.annotators)} alone are named: name more (--annotators), or give --overlap 0"
             )
         if self.adjudicator in self.annotators:
             raise ValueError(

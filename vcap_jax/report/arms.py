@@ -157,7 +157,9 @@ def arms_of(runs: Sequence[PastRun]) -> list[Arm]:
             groups.append([run])
     firsts = [_with_judge(group) for group in groups]
     keys = dict.fromkeys(key for settings in firsts for key in settings)
-    usual = {key: Counter(_value(of, key) for of in firsts).most_common(1)[0][0] for key in keys}
+    # Of runs and not of arms: of two arms that with more runs has what is usual.
+    counted = [of for of, group in zip(firsts, groups, strict=True) for _ in group]
+    usual = {key: Counter(_value(of, key) for of in counted).most_common(1)[0][0] for key in keys}
     return [
         Arm(
             label=tuple(
