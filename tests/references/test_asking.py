@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from vcap_jax.configuration import load_config
@@ -65,17 +66,19 @@ def written(writer: CaptionWriter, prepared: Prepared, skip: int = 0) -> list[Wr
 def test_answers_side_by_side_are_those_to_each_question_by_itself(
     prepared: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read: list[str] = []
-    without_suffix = type(prepared.ctx.policy.processor).without_suffix
+    read: list[tuple[int, ...]] = []
+    processor = prepared.ctx.policy.processor
+    without_suffix = type(processor).without_suffix
 
-    def counted(processor: object, prompt: object, text: str) -> object:
-        read.append(text)
-        return without_suffix(processor, prompt, text)  # type: ignore[arg-type]
+    def counted(processor: object, prompt: object, suffix: np.ndarray) -> object:
+        read.append(tuple(suffix.tolist()))
+        return without_suffix(processor, prompt, suffix)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(type(prepared.ctx.policy.processor), "without_suffix", counted)
+    monkeypatch.setattr(type(processor), "without_suffix", counted)
     together = written(writer_of(prepared), prepared)
     # Two groups of each sample, of no more candidates than a step's groups have, in place of three prompts.
-    assert sorted(read) == sorted([QUESTIONS[0], QUESTIONS[2]] * len(prepared.samples))
+    begin = [tuple(processor.suffix(question).tolist()) for question in (QUESTIONS[0], QUESTIONS[2])]
+    assert sorted(read) == sorted(begin * len(prepared.samples))
     ctx, rollout = prepared.ctx, reference_rollout(prepared.ctx.config)
     items = Asking(questions=QUESTIONS, each=3).items(prepared.samples, seed=3 + 11_000_003)
     alone = ctx.captioner(group_sampler(ctx.policy, rollout)).run(

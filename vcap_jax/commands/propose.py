@@ -78,9 +78,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             count, truth = len(made.propositions), folder / TRUTH
             print(f"{count} propositions by the scenes' facts; {truth} has the verdicts")
             return 0
-        if (folder / TRUTH).exists():  # of other propositions, by the embedded judge
-            (folder / TRUTH).unlink()
-            print(f"{folder / TRUTH} is removed: its propositions are replaced by the judge's")
         asked = stages(args.prompts)
         words = [word.removeprefix("judge.") for word in [*endpoint_settings(args, "judge"), *args.settings]]
         judge = with_store(load_config(JudgeConfig, (), words), str(folder / "judgements.sqlite"))
@@ -95,6 +92,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             models = dict(asker.models)
         pairs = [pair for item in found for pair in item]
         write_rows(folder / PROPOSITIONS, (one for pair in pairs for one in pair.kept))
+        if (folder / TRUTH).exists():  # of the embedded judge's propositions, which these replace
+            (folder / TRUTH).unlink()
+            print(f"{folder / TRUTH} is removed: it was of propositions that are replaced")
         write_rows(folder / "rejected.jsonl", (one for pair in pairs for one in pair.rejected))
         failed = [pair for pair in pairs if pair.failure is not None]
         told = [f"{p.item}, {p.model} against {p.ref_model}: {p.failure}" for p in failed]

@@ -83,11 +83,9 @@ def example_loader(
         else:
             example = _load_video(sample, text, processor, settings, window)
         if asked:
-            example = replace(
-                example,
-                prompt=processor.without_suffix(example.prompt, asked[0]),
-                suffixes=tuple(map(processor.suffix, asked)),
-            )
+            suffixes = tuple(map(processor.suffix, asked))
+            prompt = processor.without_suffix(example.prompt, suffixes[0])
+            example = replace(example, prompt=prompt, suffixes=suffixes)
         if buckets is not None:
             processor.padded_sizes([example.prompt], buckets, [f"sample {sample.id}"])
         return example

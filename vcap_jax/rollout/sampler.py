@@ -28,14 +28,7 @@ from vcap_jax.rollout.decode_state import DATA_AXIS, DecodeState
 from vcap_jax.rollout.decoding import DecodePrograms
 from vcap_jax.rollout.placement import RolloutPlacement, mesh_of
 from vcap_jax.rollout.schedule import ShapeBuckets, fills_together
-from vcap_jax.rollout.slots import (
-    Incoming,
-    Outgrown,
-    PromptGroups,
-    SampledCaption,
-    SampledGroup,
-    Slots,
-)
+from vcap_jax.rollout.slots import Incoming, Outgrown, PromptGroups, SampledCaption, SampledGroup, Slots
 
 _COMPILERS = 16
 """Programs compiled at a time at most: each takes a core and, for a large model, a GiB or two of the host's memory."""

@@ -256,19 +256,19 @@ class Slots:
         if batch.suffixes is None:
             self.state = fill(ids, *numbers)
         else:
-            ways = np.repeat(batch.suffixes.tokens, self._ways(batch.suffixes), axis=1)
-            self.state = fill(batch.suffixes.ids[rows], *numbers, ways[rows])
+            of_candidates = np.repeat(batch.suffixes.tokens[rows], self._per_way(batch.suffixes), axis=2)
+            self.state = fill(batch.suffixes.ids[rows], *numbers, of_candidates)
 
-    def _ways(self, suffixes: Suffixes) -> int:
-        """Candidates of each way to go on."""
+    def _per_way(self, suffixes: Suffixes) -> int:
+        """How many candidates go on in each way."""
         return self._live.shape[-1] // suffixes.tokens.shape[1]
 
-    def _begin(self, group: Waiting) -> np.ndarray:
-        """[G] tokens that its candidates' suffixes have."""
+    def _suffix_lengths(self, group: Waiting) -> np.ndarray:
+        """[G], of its candidates, in tokens."""
         if group.batch.suffixes is None:
             return np.zeros(self._live.shape[-1], np.int64)
         own = (group.batch.suffixes.tokens[group.row] >= 0).sum(-1)
-        return np.repeat(own, self._ways(group.batch.suffixes))
+        return np.repeat(own, self._per_way(group.batch.suffixes))
 
     def decode(self) -> None:
         """One device call, and a look at what has ended."""
@@ -314,7 +314,7 @@ class Slots:
         hold; beyond a caption's end the end token. tokens, lengths, done: of the state."""
         group, row = self._held[replica][slot], replica * self._slots + slot
         assert group is not None, "a slot that has drawn holds a group"
-        begin, most = self._begin(group), self._budget - self._programs.suffix_tokens
+        begin, most = self._suffix_lengths(group), self._budget - self._programs.suffix_tokens
         own = lengths[row] - begin
         whole = np.full((len(own), most), self._programs.end[0], np.int32)
         for caption, said, first, length in zip(whole, tokens[row], begin, own, strict=True):

@@ -74,8 +74,8 @@ class SquareProcessor:
     def suffix(self, text: str) -> np.ndarray:
         return np.asarray(self.tokenizer(text + "\n", add_special_tokens=False)["input_ids"], np.int32)
 
-    def without_suffix(self, prompt: Encoded, text: str) -> Encoded:
-        return Encoded(prompt.tokens[: -len(self.suffix(text))], prompt.squares)
+    def without_suffix(self, prompt: Encoded, suffix: np.ndarray) -> Encoded:
+        return Encoded(prompt.tokens[: -len(suffix)], prompt.squares)
 
     def encode(self, content: Sequence[Part]) -> Encoded:
         tokens: list[int] = []

@@ -122,8 +122,8 @@ class Processor(Protocol[EncodedT, BatchT_co]):
         InputError."""
         ...
 
-    def without_suffix(self, prompt: EncodedT, text: str) -> EncodedT:
-        """A prompt that ends with the suffix of ``text``, without it."""
+    def without_suffix(self, prompt: EncodedT, suffix: np.ndarray) -> EncodedT:
+        """A prompt that ends with the suffix of its text, without it."""
         ...
 
     def video_frame_size(self, frames: int, height: int, width: int) -> tuple[int, int]:

@@ -57,7 +57,7 @@ def test_prompts_about_the_same_pictures_differ_in_what_stands_behind_them(proce
     }
     for parts in shown.values():
         one, other = (processor.encode([*parts, TextPart(text)]) for text in ("What is it?", " One, or two?"))
-        before = processor.without_suffix(one, "What is it?")
+        before = processor.without_suffix(one, processor.suffix("What is it?"))
         assert processor.tokenizer.decode(before.tokens).endswith("<|vision_end|>")
         for text, whole in (("What is it?", one), (" One, or two?", other)):
             np.testing.assert_array_equal([*before.tokens, *processor.suffix(text)], whole.tokens)
@@ -67,7 +67,7 @@ def test_prompts_about_the_same_pictures_differ_in_what_stands_behind_them(proce
             np.testing.assert_array_equal(whole.positions[:, len(before.tokens) :], np.stack([more] * 3))
         assert len(before.is_visual) == len(before.tokens)
         with pytest.raises(ValueError, match="does not end prompts alike"):
-            processor.without_suffix(one, "What is that?")
+            processor.without_suffix(one, processor.suffix("What is that?"))
     with pytest.raises(InputError, match=r"<\|im_end\|>"):
         processor.suffix("What is it?<|im_end|>")
 

@@ -269,10 +269,9 @@ class Processor:
         after = whole.rpartition(VISION_END)[2]
         return np.asarray(self.tokenizer(after, add_special_tokens=False)["input_ids"], np.int32)
 
-    def without_suffix(self, prompt: EncodedPrompt, text: str) -> EncodedPrompt:
+    def without_suffix(self, prompt: EncodedPrompt, suffix: np.ndarray) -> EncodedPrompt:
         """See ``vcap_jax.models.family.Processor``. Raises ValueError for a chat template that ends a message otherwise
         after other pictures."""
-        suffix = self.suffix(text)
         end = len(prompt.tokens) - len(suffix)
         if not np.array_equal(prompt.tokens[end:], suffix):
             raise ValueError(
