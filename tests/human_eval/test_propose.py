@@ -119,6 +119,19 @@ def test_a_study_is_made_and_a_second_start_asks_nothing(tmp_path, server):
     assert content[0]["type"] == "image_url"
 
 
+def test_the_truth_goes_with_the_propositions_that_it_was_of(tmp_path, server):
+    """Those of the embedded judge; a rehearsal would look for verdicts that are not there."""
+    folder = write_small_study(tmp_path)
+    (folder / "truth.jsonl").write_text("{}\n")
+    change_row(folder / "items.jsonl", 0, image="gone.png")
+    assert run(folder, server) == 1
+    assert (folder / "truth.jsonl").exists()
+    change_row(folder / "items.jsonl", 0, image="a.png")
+    ByStage(server, {"propose": proposing, "verify": verifying})
+    assert run(folder, server) == 0
+    assert not (folder / "truth.jsonl").exists()
+
+
 def test_failures_are_counted_and_only_they_are_asked_again(tmp_path, server, capsys):
     folder = write_small_study(tmp_path)
     judge = ByStage(server, {"propose": proposing, "verify": lambda prompt: {"verdicts": []}})

@@ -180,8 +180,18 @@ def _predictions(path: Path) -> dict[str, str]:
         raise EvaluatorError(
             f"{path}: captions cannot be read ({error}): give a JSON or JSONL file"
         ) from error
+
+    def once(pairs: list[tuple[str, JsonValue]]) -> JsonDict:
+        """Of a key that stands twice the last would count, and the other caption be lost."""
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            names = [name for name, _ in pairs]
+            twice = next(name for name in names if names.count(name) > 1)
+            raise EvaluatorError(f"{path}: {twice!r} stands twice in one object: leave one out")
+        return found
+
     try:
-        value: JsonValue = parse_json(text)
+        value: JsonValue = json.loads(text, object_pairs_hook=once)
     except json.JSONDecodeError:
         value = [
             # Not splitlines, see ``rows_of``; blank lines are numbered as well.
