@@ -29,6 +29,9 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from jax.profiler import ProfileData  # noqa: E402
+
+from benchmarks import gpu_trace  # noqa: E402
 from benchmarks.gpu_repeats import killed_in_the_end  # noqa: E402
 from benchmarks.small_policy import picture  # noqa: E402
 from vcap_jax.report.metrics import read_metrics  # noqa: E402
@@ -78,8 +81,10 @@ def prepare(folder: Path, size: str | None) -> None:
     (folder / "manifest.jsonl").write_text("".join(rows))
 
 
-def ours(folder: Path, steps: int, memory: float, more: Sequence[str], limit_s: float) -> dict[str, Any]:
-    """Seconds of each timed step of launch/train.py. Raises Failed."""
+def ours(
+    folder: Path, steps: int, memory: float, more: Sequence[str], limit_s: float, trace: bool = False
+) -> dict[str, Any]:
+    """Seconds of each timed step of launch/train.py. trace: the last step before them is recorded. Raises Failed."""
     run = folder / "run"
     shutil.rmtree(run, ignore_errors=True)
     command = [sys.executable, str(ROOT / "launch" / "train.py"), f"--run-dir={run}"]
@@ -87,7 +92,9 @@ def ours(folder: Path, steps: int, memory: float, more: Sequence[str], limit_s: 
     command += [f"model.path={folder / 'endless'}", f"data.manifest={folder / 'manifest.jsonl'}"]
     command += [f"data.image_prompt={PROMPT}", f"rollout.max_completion_length={TOKENS}"]
     command += ["rollout.sampling={temperature: 1.0, top_p: 1.0, top_k: 50, repetition_penalty: 1.0}"]
-    command += [f"compilation_cache={folder / 'compiled'}", f"max_steps={WARM + steps + 1}", *SETTINGS, *more]
+    command += [f"compilation_cache={folder / 'compiled'}", f"max_steps={WARM + steps + 1}", *SETTINGS]
+    command += [f"logging.profile_steps=[{WARM}]"] if trace else []
+    command += more
     environment = {
         "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
         "XLA_PYTHON_CLIENT_MEM_FRACTION": str(memory),
@@ -111,7 +118,22 @@ def ours(folder: Path, steps: int, memory: float, more: Sequence[str], limit_s: 
         "first_steps_seconds": [row["seconds/step"] for row in rows[:WARM]],
         "caption_tokens": timed[-1]["length/mean"],
         "memory_fraction": memory,
+        **({"trace": traced(run / "profile")} if trace else {}),
     }
+
+
+def traced(folder: Path) -> dict[str, Any]:
+    """What the GPU did in the recorded step, told as well: all of it, and each program; or why that is not known."""
+    (file,) = folder.rglob("*.xplane.pb")
+    try:
+        ran = gpu_trace.kernels(ProfileData.from_file(str(file)))
+    except ValueError as error:
+        print(f"trace: {error}", flush=True)
+        return {"failed": str(error)}
+    programs = gpu_trace.of_programs(ran)
+    for name, found in programs.items():
+        print(f"{name}\n{gpu_trace.table(found)}", flush=True)
+    return {"whole": gpu_trace.summary(ran), "programs": programs}
 
 
 def trl(folder: Path, python: str, steps: int, limit_s: float) -> dict[str, Any]:
@@ -160,6 +182,7 @@ def main() -> int:
     parser.add_argument("--small", action="store_true", help="benchmarks/small_policy.py's own size instead")
     parser.add_argument("--steps", type=int, default=3, help="timed steps of each side")
     parser.add_argument("--memory", type=float, default=0.5, help="share of the card that JAX may take")
+    parser.add_argument("--trace", action="store_true", help="what the GPU does in a step of this package")
     parser.add_argument("--torch-python", metavar="PYTHON", help="Python with torch, transformers and trl")
     parser.add_argument("--limit-s", type=float, default=1800, help="seconds for each side")
     parser.add_argument("settings", nargs="*", help="section.key=value for launch/train.py")
@@ -177,7 +200,7 @@ def main() -> int:
     }
     sides = {
         "this package": lambda: ours(
-            options.out, options.steps, options.memory, options.settings, options.limit_s
+            options.out, options.steps, options.memory, options.settings, options.limit_s, options.trace
         )
     }
     if options.torch_python is None:

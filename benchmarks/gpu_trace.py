@@ -25,11 +25,12 @@ LARGEST = 12
 
 @dataclass(frozen=True)
 class Kernel:
-    """One run of a kernel or a copy; nanoseconds."""
+    """One run of a kernel or a copy; nanoseconds. program: that it belongs to, where the profile says so."""
 
     name: str
     start: float
     duration: float
+    program: str = ""
 
 
 def traced(run: Callable[[], Any]) -> list[Kernel]:
@@ -54,7 +55,20 @@ def kernels(profile: ProfileData) -> list[Kernel]:
         raise ValueError(
             f"the profile has no {STREAM} of a {GPU_PLANE}: nothing ran there, or CUPTI is missing"
         )
-    return [Kernel(event.name, event.start_ns, event.duration_ns) for line in lines for event in line.events]
+    return [
+        Kernel(event.name, event.start_ns, event.duration_ns, str(dict(event.stats).get("hlo_module", "")))
+        for line in lines
+        for event in line.events
+    ]
+
+
+def of_programs(ran: Iterable[Kernel]) -> dict[str, dict[str, Any]]:
+    """``summary`` of each program's kernels by themselves, the longest first."""
+    own: dict[str, list[Kernel]] = defaultdict(list)
+    for kernel in ran:
+        own[kernel.program or "copies, and graphs"].append(kernel)
+    found = {name: summary(kernels) for name, kernels in own.items()}
+    return dict(sorted(found.items(), key=lambda one: -one[1]["busy_seconds"]))
 
 
 def summary(ran: Iterable[Kernel]) -> dict[str, Any]:

@@ -43,6 +43,7 @@ from vcap_jax.run.judge_domain import check_judge_domain
 from vcap_jax.run.keeping_best import best_row
 from vcap_jax.run.log import RunLog, SilentLog
 from vcap_jax.run.manifest_note import remember_samples
+from vcap_jax.run.profiling import StepProfiles
 from vcap_jax.run.resume import resume
 from vcap_jax.run.setup import drawing, prepare
 from vcap_jax.run.trackers import Trackers, run_trackers
@@ -243,6 +244,9 @@ def _train(
                 trackers=trackers,
             )
         stack.callback(log.close)
+        profiles = stack.enter_context(
+            StepProfiles(config.logging.profile_steps, folder.profile, ctx.say if processes.first else None)
+        )
         training = Training(
             config=config.grpo,
             max_completion_length=config.rollout.max_completion_length,
@@ -278,7 +282,7 @@ def _train(
             save_every=config.logging.save_every,
             log=log,
             processes=processes,
-            between=partial(evaluations.after_step, total=total, log=log),
+            between=profiles.between(partial(evaluations.after_step, total=total, log=log)),
             ahead=config.rollout.ahead,
             short_length=config.rollout.short_length,
             kept=resumed.ahead,

@@ -38,6 +38,7 @@ from vcap_jax.run.judge import answering_judge, own_data, reward_family, reward_
 from vcap_jax.run.keeping_best import best_row
 from vcap_jax.run.log import SilentLog
 from vcap_jax.run.manifest_note import remember_samples
+from vcap_jax.run.profiling import StepProfiles
 from vcap_jax.run.resume import resume
 from vcap_jax.run.setup import Prepared, drawing, prepare
 from vcap_jax.run.trackers import Trackers, run_trackers
@@ -229,6 +230,9 @@ def _train(
         if processes.first:
             log = _Log(ctx, trackers, total=total, done=done)
         stack.callback(log.close)
+        profiles = stack.enter_context(
+            StepProfiles(config.logging.profile_steps, ctx.folder.profile, ctx.say if processes.first else None)
+        )
         training = SupervisedTraining(
             config=sft,
             total_steps=total,
@@ -245,7 +249,7 @@ def _train(
             learning_rate=learning_rate_schedule(sft.optimizer, total),
             save_every=config.logging.save_every,
             processes=processes,
-            between=partial(evaluations.after_step, total=total, log=log),
+            between=profiles.between(partial(evaluations.after_step, total=total, log=log)),
         )
         try:
             # The state has a copy of its own, and nobody asks for the starting policy any more.

@@ -76,6 +76,7 @@ class RunFolder:
     samples_page = _In("samples.html")
     plots = _In("plots.png")
     comparison_plot = _In("comparison.png")
+    profile = _In("profile")
     data = _In("data")
 
     @property

@@ -7,7 +7,7 @@ and printing are in ``vcap_jax.configuration``.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -84,6 +84,9 @@ class LoggingConfig:
     """Steps between two drawings of the plots."""
     print_every: int = Field(default=1, ge=1)
     """Steps between lines in a log file."""
+    profile_steps: tuple[Annotated[int, Field(ge=1)], ...] = ()
+    """Steps, such as [3], of which JAX's profiler writes a trace to the run's profile/. The first
+    steps compile."""
 
 
 @settings

@@ -1,0 +1,62 @@
+"""Traces of chosen steps by JAX's profiler, in the run's folder: what devices did when, for xprof and Perfetto."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import jax
+
+from vcap_jax.models.family import Params
+from vcap_jax.training.saving import AfterKeeping
+
+
+class StepProfiles:
+    """Records steps from the end of the work between steps before them to the beginning of that after them.
+
+    steps: from 1. folder: gets ``step-N``, in it a file of each process. say: is told of each trace; None where another
+    process tells. A context manager: a trace whose step ends in an error is kept as well.
+    """
+
+    def __init__(self, steps: Collection[int], folder: Path, say: Callable[[str], None] | None) -> None:
+        self._steps, self._folder, self._say = frozenset(steps), folder, say
+        self._recording: Path | None = None
+
+    def between(self, work: Callable[[int, Params], AfterKeeping]) -> Callable[[int, Params], AfterKeeping]:
+        """``work`` between steps, as ``Training.between``, with the traces ended before it and begun after it."""
+
+        def ended_and_begun(done: int, params: Params) -> AfterKeeping:
+            if self._recording is not None:
+                jax.block_until_ready(params)
+            self._end()
+            after = work(done, params)
+            self._begin(done + 1)
+            return after
+
+        return ended_and_begun if self._steps else work
+
+    def _begin(self, step: int) -> None:
+        if step not in self._steps:
+            return
+        options = jax.profiler.ProfileOptions()
+        options.python_tracer_level = 0  # every call of Python would be most of the file, and slow the step
+        self._recording = self._folder / f"step-{step}"
+        jax.profiler.start_trace(self._recording, profiler_options=options)
+
+    def _end(self) -> None:
+        recorded, self._recording = self._recording, None
+        if recorded is None:
+            return
+        jax.profiler.stop_trace()
+        if self._say is not None:
+            self._say(f"{recorded}: what the devices did in the step; to look at it: xprof {recorded}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end()
