@@ -84,7 +84,7 @@ def prepare(folder: Path, size: str | None) -> None:
 def ours(
     folder: Path, steps: int, memory: float, more: Sequence[str], limit_s: float, trace: bool = False
 ) -> dict[str, Any]:
-    """Seconds of each timed step of launch/train.py. trace: the last step before them is recorded. Raises Failed."""
+    """Seconds of each timed step of launch/train.py. trace: one more is recorded, after them. Raises Failed."""
     run = folder / "run"
     shutil.rmtree(run, ignore_errors=True)
     command = [sys.executable, str(ROOT / "launch" / "train.py"), f"--run-dir={run}"]
@@ -92,25 +92,34 @@ def ours(
     command += [f"model.path={folder / 'endless'}", f"data.manifest={folder / 'manifest.jsonl'}"]
     command += [f"data.image_prompt={PROMPT}", f"rollout.max_completion_length={TOKENS}"]
     command += ["rollout.sampling={temperature: 1.0, top_p: 1.0, top_k: 50, repetition_penalty: 1.0}"]
-    command += [f"compilation_cache={folder / 'compiled'}", f"max_steps={WARM + steps + 1}", *SETTINGS]
-    command += [f"logging.profile_steps=[{WARM}]"] if trace else []
+    command += [f"compilation_cache={folder / 'compiled'}", f"max_steps={WARM + steps + 2}", *SETTINGS]
+    command += [f"logging.profile_steps=[{WARM + steps + 1}]"] if trace else []
     command += more
     environment = {
         "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
         "XLA_PYTHON_CLIENT_MEM_FRACTION": str(memory),
     }
     log, begin = folder / "run.log", time.monotonic()
+    rows: list[dict[str, Any]] = []
+
+    def at_work() -> bool:
+        time.sleep(0.5)
+        if (run / "metrics.jsonl").exists():
+            rows[:] = (dict(row) for row in read_metrics(run / "metrics.jsonl"))
+        return process.poll() is None and time.monotonic() - begin < limit_s
+
     with log.open("w") as out, killed_in_the_end(command, environment, out) as process:
-        rows: list[dict[str, Any]] = []
-        # Ended after the last timed step: a checkpoint of the whole state, 25 GB, is nothing that is measured here.
-        while len(rows) < WARM + steps:
-            if process.poll() is not None or time.monotonic() - begin > limit_s:
-                break
-            time.sleep(0.5)
-            if (run / "metrics.jsonl").exists():
-                rows = [dict(row) for row in read_metrics(run / "metrics.jsonl")]
+        # Ended after the last timed step: a checkpoint of the whole state, 25 GB, is nothing that is measured here. It
+        # is written before a step that is recorded.
+        while at_work() and len(rows) < WARM + steps:
+            pass
+        while trace and at_work() and not list(run.rglob("*.trace.json.gz")):  # the last file of a trace
+            pass
     if len(rows) < WARM + steps:
-        raise Failed(f"launch/train.py: {len(rows)} steps, then nothing more:\n{log.read_text()[-6000:]}")
+        raise Failed(
+            f"launch/train.py: {len(rows)} steps in {time.monotonic() - begin:.0f} s, then nothing more (status "
+            f"{process.returncode}):\n{log.read_text()[-6000:]}"
+        )
     timed = rows[WARM : WARM + steps]
     return {
         **{f"{part}_seconds": [row[f"seconds/{part}"] for row in timed] for part in PARTS},
@@ -124,8 +133,8 @@ def ours(
 
 def traced(folder: Path) -> dict[str, Any]:
     """What the GPU did in the recorded step, told as well: all of it, and each program; or why that is not known."""
-    (file,) = folder.rglob("*.xplane.pb")
     try:
+        (file,) = folder.rglob("*.xplane.pb")
         ran = gpu_trace.kernels(ProfileData.from_file(str(file)))
     except ValueError as error:
         print(f"trace: {error}", flush=True)
@@ -182,7 +191,9 @@ def main() -> int:
     parser.add_argument("--small", action="store_true", help="benchmarks/small_policy.py's own size instead")
     parser.add_argument("--steps", type=int, default=3, help="timed steps of each side")
     parser.add_argument("--memory", type=float, default=0.5, help="share of the card that JAX may take")
-    parser.add_argument("--trace", action="store_true", help="what the GPU does in a step of this package")
+    parser.add_argument(
+        "--trace", action="store_true", help="then say what the GPU does in a step of this package"
+    )
     parser.add_argument("--torch-python", metavar="PYTHON", help="Python with torch, transformers and trl")
     parser.add_argument("--limit-s", type=float, default=1800, help="seconds for each side")
     parser.add_argument("settings", nargs="*", help="section.key=value for launch/train.py")

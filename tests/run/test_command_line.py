@@ -207,3 +207,17 @@ def test_what_a_page_or_json_is_written_over_is_one(tmp_path: Path) -> None:
                 read(str(wrong))
         with pytest.raises(argparse.ArgumentTypeError, match="is a folder: name a file in it"):
             read(str(tmp_path))
+
+
+def test_a_crash_of_machine_code_says_where() -> None:
+    program = (
+        "import os, signal\n"
+        "from vcap_jax.run.command_line import guarded\n"
+        "def work():\n"
+        "    os.kill(os.getpid(), signal.SIGSEGV)\n"
+        "guarded(work)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert ended.returncode == -signal.SIGSEGV
+    assert "Segmentation fault" in ended.stderr
+    assert 'File "<string>", line 4 in work' in ended.stderr

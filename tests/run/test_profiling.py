@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import jax
@@ -10,6 +10,9 @@ from flax import nnx
 
 from vcap_jax.models.family import Params
 from vcap_jax.run.profiling import StepProfiles
+from vcap_jax.training.saving import no_work
+
+NONE: Params = nnx.State({})
 
 
 @pytest.fixture
@@ -25,39 +28,57 @@ def traces(folder: Path) -> set[str]:
 
 def test_the_steps_asked_for_are_recorded_and_no_others(tmp_path: Path, told: list[str]) -> None:
     params: Params = nnx.State({"a": jnp.ones(4)})
+    saved = []
     with StepProfiles([2, 4], tmp_path, told.append) as profiles:
-        work = profiles.between(lambda done, params: lambda: None)
-        for done in range(4):
+        work = profiles.between(no_work)
+        for done in range(5):
             after = work(done, params)
-            assert after is not None  # what the work has asked for
+            if after is not None:
+                saved.append(done)  # as is done before what it asks for
+                after()
             params = jax.tree.map(lambda leaf: leaf * 2, params)
-        assert work(4, params) is not None
     assert traces(tmp_path) == {"step-2", "step-4"}
-    assert [line.split(":")[0] for line in told] == [str(tmp_path / "step-2"), str(tmp_path / "step-4")]
+    assert [line.split()[0] for line in told] == [str(tmp_path / "step-2"), str(tmp_path / "step-4")]
+    assert saved == [1, 3]
 
 
 def test_work_between_steps_is_in_no_trace_and_a_failed_step_is(tmp_path: Path, told: list[str]) -> None:
-    at_work: list[set[str]] = []
+    seen: list[set[str]] = []
+
+    def look() -> None:
+        seen.append(traces(tmp_path))
+
+    def work(done: int, params: Params) -> Callable[[], None]:
+        look()
+        return look
 
     def steps() -> None:
         with StepProfiles([1, 2], tmp_path, None) as profiles:
-            work = profiles.between(lambda done, params: at_work.append(traces(tmp_path)))
+            between = profiles.between(work)
             for done in range(2):
-                work(done, nnx.State({}))
+                after = between(done, NONE)
+                assert after is not None
+                after()
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         steps()
-    # The first trace was written before the work, the second had not begun.
-    assert at_work == [set(), {"step-1"}]
+    # The first trace was written before the work of the second step, which was not recorded when that was done.
+    assert seen == [set(), set(), {"step-1"}, {"step-1"}]
     assert traces(tmp_path) == {"step-1", "step-2"}
     assert not told
 
 
-def test_nothing_is_recorded_unasked(tmp_path: Path, told: list[str]) -> None:
-    def work(done: int, params: object) -> None:
-        del done, params
+def test_a_run_that_its_trace_has_ended_goes_on_without_one(tmp_path: Path, told: list[str]) -> None:
+    for _ in range(2):
+        with StepProfiles([1], tmp_path, told.append) as profiles:
+            after = profiles.between(no_work)(0, NONE)
+            assert after is not None
+            after()
+    assert len(told) == len(list(tmp_path.rglob("*.xplane.pb"))) == 1
 
+
+def test_nothing_is_recorded_unasked(tmp_path: Path, told: list[str]) -> None:
     with StepProfiles([], tmp_path, told.append) as profiles:
-        assert profiles.between(work) is work
+        assert profiles.between(no_work) is no_work
     assert not list(tmp_path.iterdir())

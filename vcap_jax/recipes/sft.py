@@ -231,7 +231,9 @@ def _train(
             log = _Log(ctx, trackers, total=total, done=done)
         stack.callback(log.close)
         profiles = stack.enter_context(
-            StepProfiles(config.logging.profile_steps, ctx.folder.profile, ctx.say if processes.first else None)
+            StepProfiles(
+                config.logging.profile_steps, ctx.folder.profile, ctx.say if processes.first else None
+            )
         )
         training = SupervisedTraining(
             config=sft,

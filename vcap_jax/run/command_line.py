@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import io
 import json
 import logging
@@ -12,7 +13,7 @@ import re
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -193,6 +194,7 @@ def guarded(
     from vcap_jax.system.shutdown import stop_on_signal
 
     _print_anything()
+    _tell_crashes()
     with stop_on_signal():
         try:
             return work()
@@ -269,6 +271,13 @@ def _as_vcap() -> bool:
     return Path(sys.argv[0]).stem == "vcap"
 
 
+def _tell_crashes() -> None:
+    """A crash of a library's machine code, such as a driver's, ends the process with the stack of each thread."""
+    if not faulthandler.is_enabled():
+        with suppress(OSError, ValueError):  # an error output that is no file
+            faulthandler.enable()
+
+
 def _print_anything() -> None:
     """What the locale's encoding lacks is printed as an escape, as on the error output: a caption, or the name of a
     file, ends no command."""
@@ -312,6 +321,7 @@ def _run(args: argparse.Namespace, command: Callable[[RunConfig, Processes], int
     from vcap_jax.system.shutdown import stop_on_signal
 
     _print_anything()
+    _tell_crashes()
     with stop_on_signal(), ExitStack() as stack:
         processes: Processes | None = None
         try:

@@ -85,8 +85,8 @@ class LoggingConfig:
     print_every: int = Field(default=1, ge=1)
     """Steps between lines in a log file."""
     profile_steps: tuple[Annotated[int, Field(ge=1)], ...] = ()
-    """Steps, such as [3], of which JAX's profiler writes a trace to the run's profile/. The first
-    steps compile."""
+    """Steps, such as [3], of which JAX's profiler writes a trace to the run's profile/. The state
+    before each is saved. The first steps compile."""
 
 
 @settings

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -16,6 +17,9 @@ from vcap_jax.training.saving import AfterKeeping
 class StepProfiles:
     """Records steps from the end of the work between steps before them to the beginning of that after them.
 
+    The state before such a step is saved first: on GPUs the end of a trace can end the process
+    (jax-ml/jax, issue 40260). A step whose trace is there is not recorded again, so that the run can go on.
+
     steps: from 1. folder: gets ``step-N``, in it a file of each process. say: is told of each trace; None where another
     process tells. A context manager: a trace whose step ends in an error is kept as well.
     """
@@ -25,33 +29,36 @@ class StepProfiles:
         self._recording: Path | None = None
 
     def between(self, work: Callable[[int, Params], AfterKeeping]) -> Callable[[int, Params], AfterKeeping]:
-        """``work`` between steps, as ``Training.between``, with the traces ended before it and begun after it."""
+        """``work`` between steps, as ``Training.between``, with traces ended before it and begun after it."""
 
         def ended_and_begun(done: int, params: Params) -> AfterKeeping:
             if self._recording is not None:
                 jax.block_until_ready(params)
             self._end()
             after = work(done, params)
-            self._begin(done + 1)
-            return after
+            return after if done + 1 not in self._steps else partial(self._begin, done + 1, after)
 
         return ended_and_begun if self._steps else work
 
-    def _begin(self, step: int) -> None:
-        if step not in self._steps:
+    def _begin(self, step: int, after: AfterKeeping) -> None:
+        if after is not None:
+            after()
+        folder = self._folder / f"step-{step}"
+        if any(folder.rglob("*.xplane.pb")):
             return
         options = jax.profiler.ProfileOptions()
         options.python_tracer_level = 0  # every call of Python would be most of the file, and slow the step
-        self._recording = self._folder / f"step-{step}"
-        jax.profiler.start_trace(self._recording, profiler_options=options)
+        jax.profiler.start_trace(folder, profiler_options=options)
+        self._recording = folder
 
     def _end(self) -> None:
         recorded, self._recording = self._recording, None
         if recorded is None:
             return
-        jax.profiler.stop_trace()
+        # Told before: there may be no after.
         if self._say is not None:
-            self._say(f"{recorded}: what the devices did in the step; to look at it: xprof {recorded}")
+            self._say(f"{recorded} gets what the devices did in the step; to look at it: xprof {recorded}")
+        jax.profiler.stop_trace()
 
     def __enter__(self) -> Self:
         return self
