@@ -105,6 +105,27 @@ def test_every_caption_gets_the_reward_that_training_would_give(data: Path, serv
     assert again == {("a", 0): 2.0, ("b", 0): 3.0, ("b", 1): 1.0}
 
 
+def test_captions_by_other_programs_are_scored_by_the_names_of_their_pictures(
+    data: Path, server: ScriptedJudge
+) -> None:
+    server.answer = by_words
+    write_lines(
+        data / "captions.jsonl",
+        {"image_name": "pictures/a.png", "prediction": "one two"},
+        {"image_name": "b.jpg", "prediction": ""},
+        {"image_name": "z.jpg", "prediction": "of no sample"},
+    )
+    rows, summary, said = scored(configured(data, server), data)
+    assert [(row["id"], row["caption"]) for row in rows] == [("a", "one two"), ("b", "")]
+    # An empty caption earns nothing, and counts.
+    assert [row["reward"] for row in rows] == [
+        pytest.approx(0.05 * 2 + 0.04 * QUALITY["Completeness"] + 0.01 * QUALITY["Text Quality"]),
+        0.0,
+    ]
+    assert (summary["captions"], summary["samples"], summary["not_scored"]) == (2, 2, 0)
+    assert any("1 ids that the manifest lacks, the first: 'z.jpg'" in line for line in said)
+
+
 def test_captions_count_though_others_of_their_sample_are_lacking(data: Path, server: ScriptedJudge) -> None:
     """As vcap caption leaves them where a server has not given all: the whole file was refused."""
     server.answer = by_words

@@ -125,7 +125,7 @@ def _gather(args: argparse.Namespace) -> None:
         if not equals or not model or model in captions:
             raise StudyError(f"--captions {word!r}: give MODEL=FILE, each model once")
         captions[model] = Path(path)
-    items = gather(args.folder, args.manifest, captions, count=args.items, seed=args.seed)
+    items = gather(args.folder, args.manifest, captions, count=args.items, seed=args.seed, say=say)
     print(f"{len(items)} items of {', '.join(captions)} in {args.folder / 'items.jsonl'}")
 
 

@@ -6,13 +6,13 @@ only what is not answered yet.
     python launch/score.py --captions captions.jsonl --config configs/paper/image.yaml --out scores/gpt \
         data.manifest=/data/test.jsonl data.references=pools/test.jsonl judge.urls=[http://127.0.0.1:8000]
 
-A line of the file has "id" and "captions", as launch/caption.py and evaluations write it; ids are the manifest's. OUT
-gets rewards.jsonl (a line for each caption: reward, scores, the judge's analysis, or why there is none), rewards.html
-(the lowest and the highest rewards, with their pictures), summary.json (means over samples with 95% intervals,
-failures, who judged) and judgements.sqlite (every answer; launch/restudy.py reckons with other weights). What a reward
-is made of is said by reward.*, as in training; without data.references the manifest's own references count. No policy
-is loaded; of videos, model.path says which frames are shown. Ends with 1 where a caption could not be scored: the same
-command asks again for it alone.
+A line of the file has "id" and "captions", as launch/caption.py and evaluations write it; what launch/evaluate.py --by
+takes is understood as well. OUT gets rewards.jsonl (a line for each caption: reward, scores, the judge's analysis, or
+why there is none), rewards.html (the lowest and the highest rewards, with their pictures), summary.json (means over
+samples with 95% intervals, failures, who judged) and judgements.sqlite (every answer; launch/restudy.py reckons with
+other weights). What a reward is made of is said by reward.*, as in training; without data.references the manifest's own
+references count. No policy is loaded; of videos, model.path says which frames are shown. Ends with 1 where a caption
+could not be scored: the same command asks again for it alone.
 """
 
 from __future__ import annotations

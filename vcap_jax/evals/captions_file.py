@@ -21,8 +21,14 @@ from vcap_jax.system.files import drop_torn_end
 from vcap_jax.system.json_values import JsonError
 
 
+class WrongCaptions(EvaluatorError):
+    """A file of captions that is not as it must be; the message names the entry and what to do."""
+
+    resumable = False
+
+
 class CaptionsFile:
-    """An open file; use as a context manager. What a kill tore off its end is cut away. Raises EvaluatorError for a
+    """An open file; use as a context manager. What a kill tore off its end is cut away. Raises WrongCaptions for a
     file that is none."""
 
     def __init__(self, path: Path) -> None:
@@ -57,18 +63,19 @@ class CaptionsFile:
 
 def read_captions(path: Path, *, others: bool = True) -> dict[str, Captions]:
     """The entries of a file, by sample. others: whether it may be one that others wrote. Raises ManifestError and
-    EvaluatorError."""
+    WrongCaptions."""
     found: dict[str, Captions] = {}
     for number, row in read_objects(path, "file of captions"):
         try:
             captions = captions_of(row, "its row")
         except JsonError as error:
-            raise EvaluatorError(
-                f"{path}:{number}: not an entry of captions ({error}): move it away"
+            remedy = 'write {"id": ..., "captions": [...]}, or with "failure" why there are none'
+            raise WrongCaptions(
+                f"{path}:{number}: not an entry of captions ({error}): {remedy if others else 'move the file away'}"
             ) from error
         before = found.get(captions.id)
         if others and before is not None and before.texts and captions.texts not in ((), before.texts):
-            raise EvaluatorError(
+            raise WrongCaptions(
                 f"{path}:{number}: other captions of {captions.id!r} stand in an earlier line: put all of a sample's "
                 "captions in one line, or leave one out"
             )

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from vcap_jax.data.jsonl import read_objects
 from vcap_jax.data.manifest import Sample, missing_files, read_manifest
-from vcap_jax.data.references import ReferencePool
-from vcap_jax.evals.benchmarks.files import read_predictions
-from vcap_jax.evals.captioners import PredictionsCaptioner
-from vcap_jax.evals.captions_file import read_captions
 from vcap_jax.evals.judged import REWARD
+from vcap_jax.evals.written_captions import captions_in
 from vcap_jax.human_eval.errors import StudyError
 from vcap_jax.human_eval.records import MOST_CAPTIONS, Caption, Item, parse_row, write_rows
 from vcap_jax.human_eval.study import ITEMS, check_kind, read_items
@@ -24,15 +21,21 @@ MEDIA = "media"
 
 
 def gather(
-    folder: Path, manifest: Path, captions: Mapping[str, Path], *, count: int | None = None, seed: int = 0
+    folder: Path,
+    manifest: Path,
+    captions: Mapping[str, Path],
+    *,
+    count: int | None = None,
+    seed: int = 0,
+    say: Callable[[str], None] = print,
 ) -> tuple[Item, ...]:
     """Writes ``items.jsonl``: the manifest's samples that every model has a caption of, the first one of each model.
 
     captions: files by model, as ``launch/caption.py``, ``launch/evaluate.py`` and the evaluations of a run leave them,
     pools of references, or what ``launch/evaluate.py --by`` takes. An evaluation by the reward of one caption for each
     sample gives its rewards as well. count: of items, drawn with ``seed``; None takes all. Media are linked into the
-    folder, or copied where links cannot be made. Items that are there already stay, and must be the same. Raises
-    StudyError, ManifestError, EvaluatorError.
+    folder, or copied where links cannot be made. Items that are there already stay, and must be the same. say: is told
+    which samples are left out. Raises StudyError, ManifestError, EvaluatorError.
     """
     if len(captions) < 2:
         raise StudyError("captions are compared with each other: give --captions of two models at least")
@@ -52,6 +55,12 @@ def gather(
         raise StudyError(
             f"no sample of {manifest} has a caption of every model ({have}): give files of one manifest"
         )
+    if len(shared) < len(samples):
+        lacking = {model: [s.id for s in samples if s.id not in texts] for model, texts in told.items()}
+        without = "; ".join(
+            f"{model} has none of {len(ids)}, such as {ids[0]!r}" for model, ids in lacking.items() if ids
+        )
+        say(f"left out: {len(samples) - len(shared)} of {len(samples)} samples lack a caption ({without})")
     # Before the draw: whether a study can be made of them must not depend on which are drawn.
     for sample in shared:
         if len(sample.files) > 1:
@@ -85,29 +94,24 @@ def gather(
 
 def _first_captions(model: str, path: Path, samples: Sequence[Sample]) -> dict[str, Caption]:
     """The first caption of each sample; what has none, or an empty one, is left out."""
-    # JSON of one value may be written on many lines.
-    _, first = (0, {}) if path.suffix == ".json" else next(read_objects(path, "file of captions"), (0, {}))
-    rewards: dict[str, float] = {}
-    if "pool" in first or "references" in first:
-        found = ReferencePool.read(path).texts()
-    elif first.keys() & {"captions", "failure", "error"}:
-        found = {name: entry.texts for name, entry in read_captions(path).items() if entry.failure is None}
-        rewards = _rewards(path)
-    else:
-        written = PredictionsCaptioner(read_predictions(path)).captions(samples)
-        found = {entry.id: entry.texts for entry in written}
+    rewards = _rewards(path)
     return {
         name: parse_row(
-            Caption, {"model": model, "text": texts[0], "reward": rewards.get(name)}, f'{path}, "{name}"'
+            Caption,
+            {"model": model, "text": entry.texts[0], "reward": rewards.get(name)},
+            f'{path}, "{name}"',
         )
-        for name, texts in found.items()
-        if texts and texts[0].strip()
+        for name, entry in captions_in(path, samples).items()
+        if entry.texts and entry.texts[0].strip()
     }
 
 
 def _rewards(path: Path) -> dict[str, float]:
-    """What the reward gave, by sample. Of several captions an evaluation keeps the mean alone, which is of none."""
+    """What the reward gave, by sample, where an evaluation wrote the file. Of several captions it keeps the mean alone,
+    which is of none."""
     found: dict[str, float] = {}
+    if path.suffix == ".json":
+        return found
     for _, row in read_objects(path, "file of captions"):
         texts, values = row.get("captions"), row.get("values")
         if isinstance(texts, list) and len(texts) == 1 and isinstance(values, dict):

@@ -27,7 +27,6 @@ from vcap_jax.captioning.settings import Modality, is_served, own_requests
 from vcap_jax.evals.asking import ROLES, Asker, RoleName
 from vcap_jax.evals.benchmarks.benchmark import Benchmark
 from vcap_jax.evals.benchmarks.comparison import VIDEO_QA
-from vcap_jax.evals.benchmarks.files import read_predictions
 from vcap_jax.evals.benchmarks.results import (
     RESULTS,
     WORST,
@@ -40,11 +39,11 @@ from vcap_jax.evals.benchmarks.results import (
     write_results,
     write_worst_page,
 )
-from vcap_jax.evals.captioners import PredictionsCaptioner
 from vcap_jax.evals.captions_file import CaptionsFile
 from vcap_jax.evals.config import BENCHMARKS, EvaluatorConfig
 from vcap_jax.evals.protocol import Captions, EvaluatorError, EvaluatorTools
 from vcap_jax.evals.registry import load_evaluator
+from vcap_jax.evals.written_captions import PredictionsCaptioner, read_predictions
 from vcap_jax.recipes.evaluation_captions import RequestedCaptioner, captions_are_of
 from vcap_jax.recipes.evaluation_request import (
     CAPTIONER,

@@ -22,10 +22,10 @@ from vcap_jax.configuration import ConfigError, dump_config
 from vcap_jax.data.manifest import Sample, read_manifest
 from vcap_jax.data.references import PoolEntry, ReferencePool
 from vcap_jax.data.videos import EvenFrames, FrameSampling
-from vcap_jax.evals.captions_file import read_captions
 from vcap_jax.evals.judged import FAILED, REWARD, evaluation, judged_item
 from vcap_jax.evals.protocol import Captions, Item, OwnData
 from vcap_jax.evals.scoring import STEP, Scored, scored
+from vcap_jax.evals.written_captions import captions_in
 from vcap_jax.recipes.evaluation_request import EvaluationRefused
 from vcap_jax.report.intervals import Value
 from vcap_jax.report.progress import PoolProgress
@@ -57,7 +57,7 @@ MOST = 100
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreRequest:
-    """captions: a file as ``launch/caption.py`` and evaluations write it. folder: of the results."""
+    """captions: a file in any form that ``captions_in`` understands. folder: of the results."""
 
     captions: Path
     folder: Path
@@ -87,8 +87,9 @@ def score(config: RunConfig, request: ScoreRequest, *, say: Callable[[str], None
         say(note)
     family = reward_family(config)
     file_of_captions = _described(request.captions)
-    there = read_captions(request.captions)
-    placed = _captioned(config, there, request.captions, say)
+    rows = [sample for sample in read_manifest(config.data.manifest) if sample.modality == config.modality]
+    there = captions_in(request.captions, rows)
+    placed = _captioned(rows, there, request.captions, config.data.manifest, say)
     samples = list(placed.values())
     pool = _references(config, samples) if family.uses_reference(config.reward) else None
     if config.reward.family == "imitation":
@@ -172,16 +173,18 @@ def score(config: RunConfig, request: ScoreRequest, *, say: Callable[[str], None
 
 
 def _captioned(
-    config: RunConfig, there: Mapping[str, Captions], path: Path, say: Callable[[str], None]
+    rows: Sequence[Sample],
+    there: Mapping[str, Captions],
+    path: Path,
+    manifest: str,
+    say: Callable[[str], None],
 ) -> dict[int, Sample]:
     """The samples that have captions, by their places among the manifest's: one keeps its place where others get
     captions later."""
-    assert config.data.manifest is not None
-    rows = [sample for sample in read_manifest(config.data.manifest) if sample.modality == config.modality]
     samples = {at: s for at, s in enumerate(rows) if s.id in there and there[s.id].failure is None}
     if not samples:
         raise EvaluationRefused(
-            f"{path} has captions of none of the {len(rows)} {config.modality}s of {config.data.manifest}: its first "
+            f"{path} has captions of none of the {len(rows)} {rows[0].modality}s of {manifest}: its first "
             f"id is {next(iter(there), None)!r}, the manifest's {rows[0].id!r}. Captions that vcap caption made of the "
             f"manifest have its ids"
         )
@@ -190,7 +193,7 @@ def _captioned(
         say(f"left out: captions of {len(strange)} ids that the manifest lacks, the first: {strange[0]!r}")
     failed = sum(there[name].failure is not None for name in there if name in known)
     if failed or len(samples) + failed < len(rows):
-        say(f"captions of {len(samples)} of the manifest's {len(rows)} {config.modality}s")
+        say(f"captions of {len(samples)} of the manifest's {len(rows)} {rows[0].modality}s")
     return samples
 
 

@@ -3,16 +3,14 @@ were unpacked."""
 
 from __future__ import annotations
 
-import json
 import logging
-import re
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
 from vcap_jax.evals.protocol import EvaluatorError
-from vcap_jax.system.json_values import JsonDict, JsonValue, parse_json
+from vcap_jax.system.json_values import JsonDict, parse_json
 
 logger = logging.getLogger(__name__)
 
@@ -153,123 +151,3 @@ class Folder:
         if path is None:
             raise self.wrong(files.expected(name), "there is no such picture, with an ending or without")
         return path
-
-
-def read_predictions(path: Path) -> dict[str, str]:
-    """Captions that somebody wrote, by name of the picture or video.
-
-    Understood are what public evaluation scripts take (one JSON object from name to caption, a list of objects, JSON
-    Lines with an object each) and a caption file of this project. An object names its sample and its caption by the
-    words that these scripts use. Raises EvaluatorError, also for an object with two captions, of which one may be the
-    reference, and for one with half of a character, which no file can hold.
-    """
-    captions = _predictions(path)
-    for name, caption in captions.items():
-        if half := _HALF.search(caption):
-            raise EvaluatorError(
-                f"{path}: the caption of {name!r} holds {half[0]!a}, half of a character: write the whole one, or "
-                "leave it out"
-            )
-    return captions
-
-
-def _predictions(path: Path) -> dict[str, str]:
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise EvaluatorError(
-            f"{path}: captions cannot be read ({error}): give a JSON or JSONL file"
-        ) from error
-
-    def once(pairs: list[tuple[str, JsonValue]]) -> JsonDict:
-        """Of a key that stands twice the last would count, and the other caption be lost."""
-        found = dict(pairs)
-        if len(found) < len(pairs):
-            names = [name for name, _ in pairs]
-            twice = next(name for name in names if names.count(name) > 1)
-            raise EvaluatorError(f"{path}: {twice!r} stands twice in one object: leave one out")
-        return found
-
-    try:
-        value: JsonValue = json.loads(text, object_pairs_hook=once)
-    except json.JSONDecodeError:
-        value = [
-            # Not splitlines, see ``rows_of``; blank lines are numbered as well.
-            _line(path, number, line)
-            for number, line in enumerate(text.split("\n"), 1)
-            if line.strip()
-        ]
-    if isinstance(value, dict) and not (_named(value) and _caption(value) is not None):
-        value = [{"id": name, "caption": caption} for name, caption in value.items()]
-    rows = value if isinstance(value, list) else [value]
-    captions: dict[str, str] = {}
-    for number, row in enumerate(rows, 1):
-        name = _named(row) if isinstance(row, dict) else None
-        if not isinstance(row, dict) or name is None:
-            raise EvaluatorError(
-                f"{path}: entry {number} names no sample: give it one of the keys {', '.join(_NAMES)}"
-            )
-        caption = _caption(row)
-        two = {key: row[key] for key in (*_MAY_BE_REFERENCES, *_WRITTEN) if isinstance(row.get(key), str)}
-        if len(set(two.values())) > 1 and two.keys() & set(_MAY_BE_REFERENCES) and two.keys() & set(_WRITTEN):
-            raise EvaluatorError(
-                f"{path}: entry {number} ({name}) has two texts, {' and '.join(two)}: leave out what is not the "
-                "captioner's, such as a reference"
-            )
-        if caption is not None and captions.get(name, caption) != caption:
-            raise EvaluatorError(
-                f"{path}: entry {number} has another caption of {name!r} than an earlier one: leave one out"
-            )
-        if caption is not None:
-            captions[name] = caption
-        elif not row.keys() & {"failure", "error"}:
-            raise EvaluatorError(
-                f"{path}: entry {number} ({name}) has no caption, or an empty one: give it one of the keys "
-                f"{', '.join(_CAPTIONS)}, or say with failure why there is none"
-            )
-    return captions
-
-
-_NAMES = (
-    "id",
-    "image",
-    "image_name",
-    "image_id",
-    "video_id",
-    "file_id",
-    "video_name",
-    "filename",
-    "file_name",
-    "vid",
-    "idx",
-    "index",
-)
-_MAY_BE_REFERENCES = ("caption",)
-_WRITTEN = ("prediction", "pred", "response", "output")
-_CAPTIONS = ("caption", "captions", *_WRITTEN, "text", "answer")
-_HALF = re.compile("[\ud800-\udfff]")
-
-
-def _line(path: Path, number: int, line: str) -> JsonValue:
-    try:
-        return parse_json(line)
-    except json.JSONDecodeError as error:
-        raise EvaluatorError(f"{path}:{number}: not valid JSON ({error})") from error
-
-
-def _named(row: JsonDict) -> str | None:
-    for key in _NAMES:
-        value = row.get(key)
-        if isinstance(value, str | int) and not isinstance(value, bool):
-            return str(value)
-    return None
-
-
-def _caption(row: JsonDict) -> str | None:
-    for key in _CAPTIONS:
-        value = row.get(key)
-        if isinstance(value, list) and value:
-            value = value[0]
-        if isinstance(value, str) and value.strip():
-            return value
-    return None

@@ -1,0 +1,213 @@
+"""Captions that somebody wrote, in files of all forms that are understood, by names that need not be the manifest's.
+
+Understood are files of captions (``evals.captions_file``), pools of references, and what public evaluation scripts take
+(``read_predictions``).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path, PurePath
+
+from vcap_jax.data.manifest import Sample
+from vcap_jax.data.references import ReferencePool
+from vcap_jax.evals.captions_file import WrongCaptions, read_captions
+from vcap_jax.evals.protocol import Captions
+from vcap_jax.system.json_values import JsonDict, JsonValue, parse_json
+
+
+def captions_in(path: Path, samples: Sequence[Sample]) -> dict[str, Captions]:
+    """The captions of a file, by the samples' ids; those of no sample by the file's own names. Failures are entries
+    where the file has them. Raises WrongCaptions and ManifestError."""
+    first = _first_line(path)
+    if "pool" in first or "references" in first:
+        pool = ReferencePool.read(path)
+        return {entry.id: Captions(id=entry.id, texts=entry.references) for entry in pool.entries()}
+    if first.keys() & {"captions", "failure", "error"}:
+        return read_captions(path)
+    texts = read_predictions(path)
+    found = {one.id: one for one in PredictionsCaptioner(texts).captions(samples) if one.failure is None}
+    known = {_stem(sample.id) for sample in samples}
+    others = {
+        name: Captions(id=name, texts=(text,)) for name, text in texts.items() if _stem(name) not in known
+    }
+    return {**found, **others}
+
+
+def _first_line(path: Path) -> JsonDict:
+    """The object that the first line is; empty where it is none, as in JSON of one value on many lines."""
+    try:
+        with path.open(encoding="utf-8-sig") as lines:
+            value = parse_json(next((line for line in lines if line.strip()), ""))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+class PredictionsCaptioner:
+    """Captions that somebody wrote (implements ``Captioner``), whatever the seed.
+
+    texts: by name of the picture or video, with or without its folder and ending. Where names that differ in folder or
+    ending alone have different texts, a sample needs the whole name.
+    """
+
+    def __init__(self, texts: Mapping[str, str]) -> None:
+        self._texts = dict(texts)
+        self._plain: dict[str, dict[str, str]] = {}
+        """By the plain name: each text, and a name that it has."""
+        for name, text in texts.items():
+            self._plain.setdefault(_stem(name), {}).setdefault(text, name)
+
+    def captions(self, samples: Sequence[Sample], *, seed: int = 0) -> list[Captions]:
+        """See ``Captioner``. A sample that is not there, or has one of several texts, is a failure."""
+        return [self._of(sample) for sample in samples]
+
+    def _of(self, sample: Sample) -> Captions:
+        text = self._texts.get(sample.id)
+        if text is None:
+            texts = self._plain.get(_stem(sample.id), {})
+            if len(texts) > 1:
+                first, second = list(texts.values())[:2]
+                return Captions(
+                    id=sample.id,
+                    failure=f"the predictions have several captions of that name, such as {first!r} and {second!r}",
+                )
+            text = next(iter(texts), None)
+        if text is None:
+            return Captions(id=sample.id, failure="the predictions have no caption of it")
+        return Captions(id=sample.id, texts=(text,))
+
+
+def _stem(name: str) -> str:
+    return PurePath(name).stem if PurePath(name).suffix.lower() in _ENDINGS else PurePath(name).name
+
+
+_ENDINGS = frozenset(
+    (".jpg", ".jpeg", ".png", ".webp", ".mp4", ".mkv", ".webm", ".avi", ".mov", ".gif", ".json")
+)
+
+
+def read_predictions(path: Path) -> dict[str, str]:
+    """Captions that somebody wrote, by name of the picture or video.
+
+    Understood are what public evaluation scripts take (one JSON object from name to caption, a list of objects, JSON
+    Lines with an object each) and a caption file of this project. An object names its sample and its caption by the
+    words that these scripts use. Raises WrongCaptions, also for an object with two captions, of which one may be the
+    reference, and for one with half of a character, which no file can hold.
+    """
+    captions = _predictions(path)
+    for name, caption in captions.items():
+        if half := _HALF.search(caption):
+            raise WrongCaptions(
+                f"{path}: the caption of {name!r} holds {half[0]!a}, half of a character: write the whole one, or "
+                "leave it out"
+            )
+    return captions
+
+
+def _predictions(path: Path) -> dict[str, str]:
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise WrongCaptions(
+            f"{path}: captions cannot be read ({error}): give a JSON or JSONL file"
+        ) from error
+
+    def once(pairs: list[tuple[str, JsonValue]]) -> JsonDict:
+        """Of a key that stands twice the last would count, and the other caption be lost."""
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            names = [name for name, _ in pairs]
+            twice = next(name for name in names if names.count(name) > 1)
+            raise WrongCaptions(f"{path}: {twice!r} stands twice in one object: leave one out")
+        return found
+
+    try:
+        value: JsonValue = json.loads(text, object_pairs_hook=once)
+    except json.JSONDecodeError:
+        value = [
+            # Not splitlines, see ``rows_of``; blank lines are numbered as well.
+            _line(path, number, line)
+            for number, line in enumerate(text.split("\n"), 1)
+            if line.strip()
+        ]
+    if isinstance(value, dict) and not (_named(value) and _caption(value) is not None):
+        value = [{"id": name, "caption": caption} for name, caption in value.items()]
+    rows = value if isinstance(value, list) else [value]
+    captions: dict[str, str] = {}
+    for number, row in enumerate(rows, 1):
+        name = _named(row) if isinstance(row, dict) else None
+        if not isinstance(row, dict) or name is None:
+            raise WrongCaptions(
+                f"{path}: entry {number} names no sample: give it one of the keys {', '.join(_NAMES)}"
+            )
+        caption = _caption(row)
+        two = {key: row[key] for key in (*_MAY_BE_REFERENCES, *_WRITTEN) if isinstance(row.get(key), str)}
+        if len(set(two.values())) > 1 and two.keys() & set(_MAY_BE_REFERENCES) and two.keys() & set(_WRITTEN):
+            raise WrongCaptions(
+                f"{path}: entry {number} ({name}) has two texts, {' and '.join(two)}: leave out what is not the "
+                "captioner's, such as a reference"
+            )
+        if caption is not None and captions.get(name, caption) != caption:
+            raise WrongCaptions(
+                f"{path}: entry {number} has another caption of {name!r} than an earlier one: leave one out"
+            )
+        if caption is not None:
+            captions[name] = caption
+        elif not row.keys() & {"failure", "error"}:
+            raise WrongCaptions(
+                f"{path}: entry {number} ({name}) has no caption: give it one of the keys "
+                f"{', '.join(_CAPTIONS)}, or say with failure why there is none"
+            )
+    return captions
+
+
+_NAMES = (
+    "id",
+    "image",
+    "image_name",
+    "image_id",
+    "video_id",
+    "file_id",
+    "video_name",
+    "filename",
+    "file_name",
+    "vid",
+    "idx",
+    "index",
+)
+_MAY_BE_REFERENCES = ("caption",)
+_WRITTEN = ("prediction", "pred", "response", "output")
+_CAPTIONS = ("caption", "captions", *_WRITTEN, "text", "answer")
+_HALF = re.compile("[\ud800-\udfff]")
+
+
+def _line(path: Path, number: int, line: str) -> JsonValue:
+    try:
+        return parse_json(line)
+    except json.JSONDecodeError as error:
+        raise WrongCaptions(f"{path}:{number}: not valid JSON ({error})") from error
+
+
+def _named(row: JsonDict) -> str | None:
+    for key in _NAMES:
+        value = row.get(key)
+        if isinstance(value, str | int) and not isinstance(value, bool):
+            return str(value)
+    return None
+
+
+def _caption(row: JsonDict) -> str | None:
+    """The first that is a text, and not empty if one is not."""
+    empty = None
+    for key in _CAPTIONS:
+        value = row.get(key)
+        if isinstance(value, list) and value:
+            value = value[0]
+        if isinstance(value, str):
+            if value.strip():
+                return value
+            empty = ""
+    return empty
