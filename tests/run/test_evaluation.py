@@ -193,6 +193,39 @@ def test_a_signal_to_any_process_stops_all_and_leaves_nothing_half_done(
     assert not (made("run")[1].folder.root / "evaluations").exists()
 
 
+@pytest.mark.parametrize("count", [1, 2])
+def test_captions_before_a_signal_are_kept_and_drawn_no_second_time(
+    count: int, made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evaluations, undisturbed = made("undisturbed")
+    found = evaluations.of_policy("start", "p")["words"]
+    drawn = []
+
+    def stopped(processes: Processes) -> Any:
+        told = iter([False, False, True, True])
+        monkeypatch.setattr(run_captioner, "requested", lambda: next(told, True))
+        try:
+            return made("run", processes)[0].of_policy("start", "p")["words"]
+        except Stopped:
+            return None
+
+    def resumed(processes: Processes) -> Any:
+        evaluations, ctx = made("run", processes)
+        results = evaluations.of_policy("start", "p")["words"]
+        drawn.append(ctx.asked)
+        return results
+
+    assert in_threads(1, stopped) == [None]
+    folder = made("run")[1].folder
+    assert [path.name for path in folder.evaluation("words").iterdir()] == ["start.jsonl"]
+    assert len(files(folder)["start.jsonl"].splitlines()) == 2
+    monkeypatch.undo()
+    assert in_threads(count, resumed) == [found] * count
+    # Four of the first draw's six, and the second draw's two.
+    assert [sum(shares) for shares in zip(*drawn, strict=True)] == [4, 2]
+    assert files(folder) == files(undisturbed.folder)
+
+
 def test_an_evaluator_that_stops_stops_the_others_too(made, monkeypatch: pytest.MonkeyPatch) -> None:
     def stop(named: Any, captioner: Any) -> Any:
         raise Stopped("in the middle of it")

@@ -38,7 +38,8 @@ class RunCaptioner:
     """The run's policy with given parameters (implements ``Captioner``). The first process asks for captions, the
     others ``serve`` until it says ``end``; each captions a share of the samples.
 
-    own: parameters for this process's devices. path: where captions are kept, and found when they are asked for again.
+    own: parameters for this process's devices. path: where captions are kept, those before a signal too, and found when
+    they are asked for again.
     """
 
     def __init__(self, ctx: RunContext, sampler: GroupSampler, own: Params, path: Path) -> None:
@@ -54,12 +55,22 @@ class RunCaptioner:
                 f"captions of {twice!r} are asked for twice at once: ids of samples must differ"
             )
         kept = self._kept()
-        if any((seed, identity) not in kept for identity in ids):
-            self._asked({"samples": [to_jsonable_python(sample) for sample in samples], "seed": seed})
-            for row in self._together(samples, seed):
-                kept[seed, as_text(row["id"], "id of captions")] = row
-            lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in kept.values()]
-            replace_file(self._path, "".join(lines).encode())
+        places = [place for place, identity in enumerate(ids) if (seed, identity) not in kept]
+        if places:
+            missing = [samples[place] for place in places]
+            asked = {"samples": [to_jsonable_python(sample) for sample in missing], "places": places}
+            self._asked({**asked, "seed": seed})
+            shares = self._shares(missing, places, seed)
+            rows = [
+                as_object(row, "captions") for share in shares for row in as_list(share["rows"], "captions")
+            ]
+            if rows:
+                kept.update({(seed, as_text(row["id"], "id of captions")): row for row in rows})
+                # In the samples' order, however often it was stopped.
+                kept |= {(seed, name): kept.pop((seed, name)) for name in ids if (seed, name) in kept}
+                lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in kept.values()]
+                replace_file(self._path, "".join(lines).encode())
+            self._raise_unfinished(shares)
         return [captions_of(kept[seed, identity], f"captions of {identity!r}") for identity in ids]
 
     def serve(self) -> None:
@@ -70,7 +81,8 @@ class RunCaptioner:
         while (asked := self._asked(None)) is not None:
             _raise_of(asked)
             samples = as_record(list[Sample], asked["samples"], "samples to caption")
-            self._together(samples, as_whole(asked["seed"], "seed of captions"))
+            places = as_record(list[int], asked["places"], "places of samples")
+            self._raise_unfinished(self._shares(samples, places, as_whole(asked["seed"], "seed of captions")))
 
     def end(self, error: BaseException | None = None) -> None:
         """Tells the other processes that no more captions are asked for, and what ended the evaluation if not its
@@ -83,19 +95,21 @@ class RunCaptioner:
         asked = self._ctx.processes.all_gather_objects("captions asked for", what)[0]
         return None if asked is None else as_object(asked, "captions asked for")
 
-    def _together(self, samples: Sequence[Sample], seed: int) -> list[JsonDict]:
-        """Rows of all processes' shares, in order. What ends the work of one of them is raised in all."""
-        told = self._ctx.processes.all_gather_objects(
-            f"captions, {self._path.stem}", self._share(samples, seed)
-        )
-        for process, share in enumerate(told):
-            if "rows" not in share:
-                self._over = True  # all know
-                _raise_of(share, "" if len(told) == 1 else f"process {process}: ")
-        return [as_object(row, "captions") for share in told for row in as_list(share["rows"], "captions")]
+    def _shares(self, samples: Sequence[Sample], places: Sequence[int], seed: int) -> list[JsonDict]:
+        """What ``_share`` gave in each process."""
+        share = self._share(samples, places, seed)
+        told = self._ctx.processes.all_gather_objects(f"captions, {self._path.stem}", share)
+        return [as_object(one, "captions") for one in told]
 
-    def _share(self, samples: Sequence[Sample], seed: int) -> JsonObject:
-        """This process's rows, or the reason why it has none."""
+    def _raise_unfinished(self, shares: Sequence[JsonObject]) -> None:
+        """What ended the work of a process, in all."""
+        for process, share in enumerate(shares):
+            if share.keys() & {"stopped", "failed"}:
+                self._over = True  # all know
+                _raise_of(share, "" if len(shares) == 1 else f"process {process}: ")
+
+    def _share(self, samples: Sequence[Sample], places: Sequence[int], seed: int) -> JsonDict:
+        """The rows of this process's part, and where some of them lack, why."""
         processes, config = self._ctx.processes, self._ctx.config
         mine = processes.share(len(samples))
         own, bad = samples[mine.start : mine.stop], list[BadSample]()
@@ -103,23 +117,24 @@ class RunCaptioner:
             self._own,
             own,
             seed=config.seed + _SEED + seed,
-            indices=mine,
+            indices=places[mine.start : mine.stop],
             on_bad=bad.append,
             stop=requested,
         )
         numbered: JsonDict = {} if seed == 0 else {"seed": seed}
         rows: dict[str, JsonDict] = {}
+        ended: JsonDict = {}
         try:
             for c in captioned:
                 found = Captions(id=c.sample.id, texts=c.captions, tokens=c.lengths, truncated=c.truncated)
                 rows[found.id] = {**found.row(), **numbered}
         except VCapError as error:
-            return _reason(error)
-        if requested():
-            return _reason(Stopped(_STOPPED))
+            ended = _reason(error)
         for one in bad:
             rows[one.id] = {**Captions(id=one.id, failure=one.reason).row(), **numbered}
-        return {"rows": [rows[sample.id] for sample in own]}
+        if not ended and requested() and len(rows) < len(own):
+            ended = _reason(Stopped(_STOPPED))
+        return {"rows": [rows[sample.id] for sample in own if sample.id in rows], **ended}
 
     def _kept(self) -> dict[tuple[int, str], JsonDict]:
         if not self._path.exists():
@@ -131,7 +146,7 @@ class RunCaptioner:
         return kept
 
 
-def _reason(error: BaseException) -> dict[str, str]:
+def _reason(error: BaseException) -> JsonDict:
     """What ended the work of a process, as the others are told."""
     return {"stopped" if isinstance(error, Stopped) else "failed": str(error)}
 
