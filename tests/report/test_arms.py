@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from pathlib import Path
@@ -191,6 +192,10 @@ def test_text_and_page_have_every_arm_and_figure(tmp_path: Path) -> None:
     text = as_text(found)
     assert "0.6 (0.5 to 0.7)" in text
     assert "grpo.beta=<0>" in text
+    assert "A  a b" in text
+    assert "B  c#50%" in text
+    many = dataclasses.replace(found[0], runs=[*found[0].runs, *found[0].runs])
+    assert "A  a ... b  0 1 0 1" in as_text([many])
     write_arms_page(tmp_path / "pages" / "index.html", found)
     page = (tmp_path / "pages" / "index.html").read_text()
     assert 'href="../runs/a/samples.html"' in page

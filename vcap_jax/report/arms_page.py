@@ -33,6 +33,7 @@ Curve = Callable[[PastRun], tuple[np.ndarray, np.ndarray]]
 _LOGGED = {REWARD: "Reward", "length/mean": "Caption tokens"}
 _USUAL = "the settings of most"
 _COLUMNS = 3
+_MOST_NAMES = 3
 _STROKES = ("-", "--", ":")
 _SHORT = 12
 """Points of a curve up to which each is marked."""
@@ -40,8 +41,9 @@ _SHORT = 12
 
 def as_text(arms: Sequence[Arm]) -> str:
     """The arms and their figures, for a terminal."""
-    head = ["", "seeds", "steps", ""]
-    parts = [text_table([head, *([_name(k), *_done(arm)] for k, arm in enumerate(arms))], numbers=False)]
+    head = ["", "runs", "seeds", "steps", ""]
+    rows = ([_name(k), _folders(arm), *_done(arm)] for k, arm in enumerate(arms))
+    parts = [text_table([head, *rows], numbers=False)]
     for figure, rows in _tables(arms).items():
         parts.append(text_table([(figure, "start", "now", "change"), *rows], numbers=False))
     parts.append(textwrap.fill(_NOTE, 100))
@@ -71,6 +73,12 @@ _NOTE = (
 
 def _name(number: int) -> str:
     return chr(ord("A") + number) if number < 26 else f"A{number}"
+
+
+def _folders(arm: Arm) -> str:
+    """Their names; of many the first and the last."""
+    names = [run.folder.name for run in arm.runs]
+    return " ".join(names if len(names) <= _MOST_NAMES else [names[0], "...", names[-1]])
 
 
 def _done(arm: Arm) -> tuple[str, str, str]:
