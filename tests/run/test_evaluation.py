@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -176,6 +177,27 @@ def test_an_evaluation_counts_though_its_page_cannot_be_drawn(made) -> None:
     evaluations.after_step(2, "p2", total=4, log=log)
     assert [step for step, _ in log.rows] == [2]
     assert evaluations_of(ctx.folder)["words"][0].when == "step-2"
+
+
+def test_a_page_that_a_kill_has_left_behind_its_evaluation_is_drawn_again(made) -> None:
+    """After the last one it would show an earlier step for ever."""
+
+    class Page:
+        drawn: ClassVar[list[str]] = []
+
+        def draw(self, before: Any, after: Any, results: Any) -> None:
+            self.drawn.append(results.when)
+            ctx.folder.before_after_page("words").touch()
+
+    evaluations, ctx = made("run")
+    evaluations._pages["words"] = Page()
+    evaluations.of_policy("trained", "p")
+    evaluations.of_policy("trained", "p")
+    assert Page.drawn == ["trained"]
+    os.utime(ctx.folder.before_after_page("words"), (0, 0))
+    evaluations.of_policy("trained", "p")
+    evaluations.of_policy("trained", "p")
+    assert Page.drawn == ["trained", "trained"]
 
 
 @pytest.mark.parametrize("count", [1, 3])

@@ -133,7 +133,7 @@ class Evaluations:
                 results = self._shared(named, when, step, captioner)
                 (say or self._ctx.say)(_told(results))
                 self._draw(name, results)
-            elif not self._ctx.folder.before_after_page(name).exists():  # killed before it was drawn
+            elif self._ctx.processes.first and self._not_drawn(name, when):
                 self._draw(name, results)
             found[name] = results
             self._on_results(results)
@@ -207,6 +207,11 @@ class Evaluations:
 
     def _file(self, name: str, when: str) -> Path:
         return self._ctx.folder.evaluation(name) / f"{when}.jsonl"
+
+    def _not_drawn(self, name: str, when: str) -> bool:
+        """Whether an earlier start was killed between an evaluation and its page."""
+        page, results = self._ctx.folder.before_after_page(name), self._file(name, when).with_suffix(".json")
+        return not page.exists() or page.stat().st_mtime_ns < results.stat().st_mtime_ns
 
     def _draw(self, name: str, results: Results) -> None:
         """The page of held-out samples before and after."""
