@@ -9,7 +9,7 @@ import pytest
 
 from vcap_jax.data.manifest import Sample
 from vcap_jax.evals.captions_file import WrongCaptions
-from vcap_jax.evals.written_captions import PredictionsCaptioner, captions_in, read_predictions
+from vcap_jax.evals.written_captions import PredictionsCaptioner, captions_in, form_of, read_predictions
 
 SAMPLES = [Sample(id=name, images=(Path(f"{name}.png"),)) for name in ("a", "b")]
 BOTH = {"a.jpg": "A cat.", "b.jpg": "A dog."}
@@ -110,7 +110,6 @@ def test_an_empty_caption_is_a_caption(text: str, tmp_path: Path) -> None:
     assert [text.strip() for text in found.texts] == [""]
 
 
-
 @pytest.mark.parametrize(
     ("name", "text"),
     [
@@ -134,3 +133,52 @@ def test_what_is_wrong_with_ones_own_file_is_not_to_be_moved_away(tmp_path: Path
     with pytest.raises(WrongCaptions, match=r':2: not an entry of captions .*: write {"id"') as wrong:
         captions_in(path, SAMPLES)
     assert not wrong.value.resumable
+
+
+def samples_of(*names: str) -> list[Sample]:
+    return [Sample(id=name, images=(Path(name),)) for name in names]
+
+
+def test_of_samples_whose_names_differ_in_the_folder_alone_none_gets_another_ones_caption() -> None:
+    captioner = PredictionsCaptioner({"x/a": "one", "imgs/b.png": "two"})
+    found = captioner.captions(samples_of("x/a.png", "y/a.png", "z/b"))
+    assert [one.texts for one in found] == [("one",), (), ("two",)]
+    assert found[1].failure == (
+        "several samples differ in their folders alone, and the predictions' 'x/a' may be another"
+    )
+
+
+@pytest.mark.parametrize(
+    ("rows", "form"),
+    [
+        ([{"id": "a", "failure": "x"}, {"id": "b", "caption": "B."}], "predictions"),
+        ([{"id": "a", "failure": "x"}, {"id": "b", "captions": ["B."]}], "entries"),
+        ([{"id": "a", "error": "x"}], "entries"),
+        ([{"id": "a", "prediction": "A.", "error": None}], "predictions"),
+        ([{"id": "a", "prediction": "A.", "references": ["R."]}], "predictions"),
+        ([{"image_name": "a.jpg", "captions": ["A."]}], "predictions"),
+        ([{"id": "a", "captions": "A."}], "predictions"),
+        ([{"id": "a", "references": ["R."]}], "pool"),
+    ],
+)
+def test_a_files_form_does_not_depend_on_the_order_of_its_rows_or_on_keys_beside_the_caption(
+    rows: list[dict[str, object]], form: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "captions.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert form_of(path) == form
+    assert captions_in(path, SAMPLES)  # and it can be read as that
+
+
+def test_an_empty_text_with_a_reason_is_a_failure(tmp_path: Path) -> None:
+    path = tmp_path / "captions.jsonl"
+    path.write_text('{"id": "a", "response": "", "error": "timeout"}\n{"id": "b", "response": ""}\n')
+    found = PredictionsCaptioner(read_predictions(path)).captions(SAMPLES)
+    assert [one.texts for one in found] == [(), ("",)]
+
+
+def test_captions_of_which_none_can_be_chosen_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "captions.json"
+    path.write_text('{"x/a.jpg": "A cat.", "y/a.jpg": "A dog."}')
+    found = captions_in(path, SAMPLES)
+    assert "several captions of that name" in (found["a"].failure or "")

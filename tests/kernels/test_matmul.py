@@ -63,7 +63,7 @@ def test_decoding_in_bfloat16_runs_inside_a_loop() -> None:
 
 
 def test_gradients_of_narrow_operands_are_products_of_narrow_numbers() -> None:
-    """In float32 they took a tenth of an H200's gradient of the 2B, twice what they need."""
+    """In float32 they took a tenth of an H200's gradient of the 2B."""
     hidden, head = (jax.random.normal(jax.random.key(k), (64, 64), jnp.bfloat16) for k in range(2))
     seen = jax.random.normal(jax.random.key(2), (64, 64))
 

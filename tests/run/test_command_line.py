@@ -221,3 +221,13 @@ def test_a_crash_of_machine_code_says_where() -> None:
     assert ended.returncode == -signal.SIGSEGV
     assert "Segmentation fault" in ended.stderr
     assert 'File "<string>", line 4 in work' in ended.stderr
+
+
+def test_without_an_error_output_a_command_works() -> None:
+    program = (
+        "import sys\n"
+        "sys.stderr = None\n"
+        "from vcap_jax.run.command_line import guarded\n"
+        "sys.exit(guarded(lambda: 7))"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 7

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -28,7 +29,7 @@ from vcap_jax.run import evaluation, run_captioner
 from vcap_jax.run.config import LoggingConfig, RunConfig
 from vcap_jax.run.context import RunContext
 from vcap_jax.run.evaluation import Evaluations
-from vcap_jax.system.shutdown import Stopped, TrainingStopped
+from vcap_jax.system.shutdown import Stopped, TrainingStopped, stop_on_signal
 from vcap_jax.world.dataset import MANIFEST, write_dataset
 
 NOTHING: Any = None
@@ -213,6 +214,26 @@ def test_a_signal_to_any_process_stops_all_and_leaves_nothing_half_done(
 
     assert all(in_threads(count, stopped))
     assert not (made("run")[1].folder.root / "evaluations").exists()
+
+
+def test_a_real_signal_in_a_runs_first_evaluation_keeps_what_is_drawn(
+    made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There no step is in work, so that a signal ends what is done at once."""
+
+    class Signalled(Scripted):
+        def run(self, params, samples, **rest):
+            for number, one in enumerate(super().run(params, samples, **rest)):
+                yield one
+                if number == 1:
+                    os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(Context, "captioner", lambda self, sampler=None, load=None: Signalled(self.asked))
+    evaluations, ctx = made("run")
+    with stop_on_signal(), pytest.raises(Stopped, match="stopped in an evaluation"):
+        evaluations.of_policy("start", "p")
+    rows = [json.loads(line) for line in files(ctx.folder)["start.jsonl"].splitlines()]
+    assert [row.get("captions", [""])[0] for row in rows] == ["p 2000004 0", "", "p 2000004 2"]
 
 
 @pytest.mark.parametrize("count", [1, 2])

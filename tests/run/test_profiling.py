@@ -29,7 +29,7 @@ def traces(folder: Path) -> set[str]:
 def test_the_steps_asked_for_are_recorded_and_no_others(tmp_path: Path, told: list[str]) -> None:
     params: Params = nnx.State({"a": jnp.ones(4)})
     saved = []
-    with StepProfiles([2, 4], tmp_path, told.append) as profiles:
+    with StepProfiles([2, 4], 5, tmp_path, told.append) as profiles:
         work = profiles.between(no_work)
         for done in range(5):
             after = work(done, params)
@@ -53,7 +53,7 @@ def test_work_between_steps_is_in_no_trace_and_a_failed_step_is(tmp_path: Path, 
         return look
 
     def steps() -> None:
-        with StepProfiles([1, 2], tmp_path, None) as profiles:
+        with StepProfiles([1, 2], 5, tmp_path, None) as profiles:
             between = profiles.between(work)
             for done in range(2):
                 after = between(done, NONE)
@@ -71,14 +71,21 @@ def test_work_between_steps_is_in_no_trace_and_a_failed_step_is(tmp_path: Path, 
 
 def test_a_run_that_its_trace_has_ended_goes_on_without_one(tmp_path: Path, told: list[str]) -> None:
     for _ in range(2):
-        with StepProfiles([1], tmp_path, told.append) as profiles:
+        with StepProfiles([1], 5, tmp_path, told.append) as profiles:
             after = profiles.between(no_work)(0, NONE)
             assert after is not None
             after()
     assert len(told) == len(list(tmp_path.rglob("*.xplane.pb"))) == 1
 
 
+def test_a_step_after_the_last_is_told_and_not_recorded(tmp_path: Path, told: list[str]) -> None:
+    with StepProfiles([5, 6], 5, tmp_path, told.append) as profiles:
+        assert profiles.between(no_work)(5, NONE) is None
+    assert told == ["logging.profile_steps: the run has no step 6, it ends with 5"]
+    assert not list(tmp_path.iterdir())
+
+
 def test_nothing_is_recorded_unasked(tmp_path: Path, told: list[str]) -> None:
-    with StepProfiles([], tmp_path, told.append) as profiles:
+    with StepProfiles([], 5, tmp_path, told.append) as profiles:
         assert profiles.between(no_work) is no_work
     assert not list(tmp_path.iterdir())

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePath
+from typing import Literal
 
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.references import ReferencePool
@@ -19,69 +21,98 @@ from vcap_jax.system.json_values import JsonDict, JsonValue, parse_json
 
 
 def captions_in(path: Path, samples: Sequence[Sample]) -> dict[str, Captions]:
-    """The captions of a file, by the samples' ids; those of no sample by the file's own names. Failures are entries
-    where the file has them. Raises WrongCaptions and ManifestError."""
-    first = _first_line(path)
-    if "pool" in first or "references" in first:
+    """The captions of a file, by the samples' ids; those of no sample by the file's own names. What a file says of a
+    sample that it has no caption of is a failure. Raises WrongCaptions and ManifestError."""
+    form = form_of(path)
+    if form == "pool":
         pool = ReferencePool.read(path)
         return {entry.id: Captions(id=entry.id, texts=entry.references) for entry in pool.entries()}
-    if first.keys() & {"captions", "failure", "error"}:
+    if form == "entries":
         return read_captions(path)
     texts = read_predictions(path)
-    found = {one.id: one for one in PredictionsCaptioner(texts).captions(samples) if one.failure is None}
+    named = {_stem(name) for name in texts}
+    found = PredictionsCaptioner(texts).captions(samples)
     known = {_stem(sample.id) for sample in samples}
     others = {
         name: Captions(id=name, texts=(text,)) for name, text in texts.items() if _stem(name) not in known
     }
-    return {**found, **others}
+    return {one.id: one for one in found if one.failure is None or _stem(one.id) in named} | others
 
 
-def _first_line(path: Path) -> JsonDict:
-    """The object that the first line is; empty where it is none, as in JSON of one value on many lines."""
+def form_of(path: Path) -> Literal["entries", "pool", "predictions"]:
+    """What a file is by its first row that says more than why there is no caption: entries of a file of captions, a
+    pool of references, or what others write. Nothing is checked."""
+    form: Literal["entries", "predictions"] = "predictions"
     try:
         with path.open(encoding="utf-8-sig") as lines:
-            value = parse_json(next((line for line in lines if line.strip()), ""))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}
+            for line in lines:
+                row = parse_json(line) if line.strip() else {}
+                if not isinstance(row, dict):
+                    return "predictions"
+                if isinstance(row.get("captions"), list) and "id" in row:
+                    return "entries"
+                if row.keys() & set(_CAPTIONS):
+                    return "predictions"
+                if row.keys() & {"pool", "references"}:
+                    return "pool"
+                if row.keys() & {"failure", "error"}:
+                    form = "entries"  # unless another row tells
+    except (OSError, ValueError, RecursionError):  # JSON of one value may be written on many lines
+        return "predictions"
+    return form
 
 
 class PredictionsCaptioner:
     """Captions that somebody wrote (implements ``Captioner``), whatever the seed.
 
-    texts: by name of the picture or video, with or without its folder and ending. Where names that differ in folder or
-    ending alone have different texts, a sample needs the whole name.
+    texts: by name of the picture or video, with or without its folder and ending. Where names of theirs, or of the
+    samples, differ in folder or ending alone, a sample needs the whole name; of the ending it can do without.
     """
 
     def __init__(self, texts: Mapping[str, str]) -> None:
         self._texts = dict(texts)
+        self._whole: dict[str, dict[str, str]] = {}
         self._plain: dict[str, dict[str, str]] = {}
-        """By the plain name: each text, and a name that it has."""
+        """By the name without its ending, and without its folder too: each text, and a name that it has."""
         for name, text in texts.items():
+            self._whole.setdefault(_whole(name), {}).setdefault(text, name)
             self._plain.setdefault(_stem(name), {}).setdefault(text, name)
 
     def captions(self, samples: Sequence[Sample], *, seed: int = 0) -> list[Captions]:
         """See ``Captioner``. A sample that is not there, or has one of several texts, is a failure."""
-        return [self._of(sample) for sample in samples]
+        times = Counter(_stem(name) for name in {_whole(sample.id) for sample in samples})
+        return [self._of(sample.id, alone=times[_stem(sample.id)] == 1) for sample in samples]
 
-    def _of(self, sample: Sample) -> Captions:
-        text = self._texts.get(sample.id)
-        if text is None:
-            texts = self._plain.get(_stem(sample.id), {})
-            if len(texts) > 1:
-                first, second = list(texts.values())[:2]
-                return Captions(
-                    id=sample.id,
-                    failure=f"the predictions have several captions of that name, such as {first!r} and {second!r}",
-                )
-            text = next(iter(texts), None)
-        if text is None:
-            return Captions(id=sample.id, failure="the predictions have no caption of it")
-        return Captions(id=sample.id, texts=(text,))
+    def _of(self, name: str, *, alone: bool) -> Captions:
+        """alone: whether no other sample has that name in another folder."""
+        if name in self._texts:
+            return Captions(id=name, texts=(self._texts[name],))
+        whole = self._whole.get(_whole(name), {})
+        texts = whole or self._plain.get(_stem(name), {})
+        if len(texts) > 1:
+            first, second = list(texts.values())[:2]
+            return Captions(
+                id=name,
+                failure=f"the predictions have several captions of that name, such as {first!r} and {second!r}",
+            )
+        if not texts:
+            return Captions(id=name, failure="the predictions have no caption of it")
+        if not (whole or alone):
+            (other,) = texts.values()
+            return Captions(
+                id=name,
+                failure=f"several samples differ in their folders alone, and the predictions' {other!r} may be another",
+            )
+        return Captions(id=name, texts=(next(iter(texts)),))
+
+
+def _whole(name: str) -> str:
+    path = PurePath(name)
+    return str(path.with_suffix("") if path.suffix.lower() in _ENDINGS else path)
 
 
 def _stem(name: str) -> str:
-    return PurePath(name).stem if PurePath(name).suffix.lower() in _ENDINGS else PurePath(name).name
+    return PurePath(_whole(name)).name
 
 
 _ENDINGS = frozenset(
@@ -200,7 +231,7 @@ def _named(row: JsonDict) -> str | None:
 
 
 def _caption(row: JsonDict) -> str | None:
-    """The first that is a text, and not empty if one is not."""
+    """The first that is a text, and not empty if one is not. With a reason for it an empty one is none."""
     empty = None
     for key in _CAPTIONS:
         value = row.get(key)
@@ -210,4 +241,4 @@ def _caption(row: JsonDict) -> str | None:
             if value.strip():
                 return value
             empty = ""
-    return empty
+    return None if row.get("failure") or row.get("error") else empty

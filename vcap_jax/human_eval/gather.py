@@ -12,7 +12,7 @@ import numpy as np
 from vcap_jax.data.jsonl import read_objects
 from vcap_jax.data.manifest import Sample, missing_files, read_manifest
 from vcap_jax.evals.judged import REWARD
-from vcap_jax.evals.written_captions import captions_in
+from vcap_jax.evals.written_captions import captions_in, form_of
 from vcap_jax.human_eval.errors import StudyError
 from vcap_jax.human_eval.records import MOST_CAPTIONS, Caption, Item, parse_row, write_rows
 from vcap_jax.human_eval.study import ITEMS, check_kind, read_items
@@ -94,7 +94,7 @@ def gather(
 
 def _first_captions(model: str, path: Path, samples: Sequence[Sample]) -> dict[str, Caption]:
     """The first caption of each sample; what has none, or an empty one, is left out."""
-    rewards = _rewards(path)
+    rewards = _rewards(path) if form_of(path) == "entries" else {}
     return {
         name: parse_row(
             Caption,
@@ -107,11 +107,8 @@ def _first_captions(model: str, path: Path, samples: Sequence[Sample]) -> dict[s
 
 
 def _rewards(path: Path) -> dict[str, float]:
-    """What the reward gave, by sample, where an evaluation wrote the file. Of several captions it keeps the mean alone,
-    which is of none."""
+    """What the reward gave, by sample. Of several captions an evaluation keeps the mean alone, which is of none."""
     found: dict[str, float] = {}
-    if path.suffix == ".json":
-        return found
     for _, row in read_objects(path, "file of captions"):
         texts, values = row.get("captions"), row.get("values")
         if isinstance(texts, list) and len(texts) == 1 and isinstance(values, dict):

@@ -265,8 +265,11 @@ class _Work:
         missing = captions.missing(self.benchmark.samples, failed=again or not complete)
         path = self.folder / CAPTIONER
         if missing and predictions is not None:
-            for one in PredictionsCaptioner(predictions).captions(missing):
-                captions.add(one)
+            wanted = {sample.id for sample in missing}
+            # Of all: whether a name is enough depends on the others.
+            for one in PredictionsCaptioner(predictions).captions(self.benchmark.samples):
+                if one.id in wanted:
+                    captions.add(one)
         elif missing:
             captioner().remember(self.folder, self.benchmark)  # first: captions of two must not be mixed
             captioner().fill(captions, self.benchmark)

@@ -245,7 +245,9 @@ def _train(
             )
         stack.callback(log.close)
         profiles = stack.enter_context(
-            StepProfiles(config.logging.profile_steps, folder.profile, ctx.say if processes.first else None)
+            StepProfiles(
+                config.logging.profile_steps, total, folder.profile, ctx.say if processes.first else None
+            )
         )
         training = Training(
             config=config.grpo,

@@ -232,7 +232,7 @@ def _train(
         stack.callback(log.close)
         profiles = stack.enter_context(
             StepProfiles(
-                config.logging.profile_steps, ctx.folder.profile, ctx.say if processes.first else None
+                config.logging.profile_steps, total, ctx.folder.profile, ctx.say if processes.first else None
             )
         )
         training = SupervisedTraining(

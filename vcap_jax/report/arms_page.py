@@ -42,8 +42,8 @@ _SHORT = 12
 def as_text(arms: Sequence[Arm]) -> str:
     """The arms and their figures, for a terminal."""
     head = ["", "runs", "seeds", "steps", ""]
-    rows = ([_name(k), _folders(arm), *_done(arm)] for k, arm in enumerate(arms))
-    parts = [text_table([head, *rows], numbers=False)]
+    about = [[_name(k), _folders(arm), *_done(arm)] for k, arm in enumerate(arms)]
+    parts = [text_table([head, *about], numbers=False)]
     for figure, rows in _tables(arms).items():
         parts.append(text_table([(figure, "start", "now", "change"), *rows], numbers=False))
     parts.append(textwrap.fill(_NOTE, 100))

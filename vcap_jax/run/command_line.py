@@ -274,7 +274,9 @@ def _as_vcap() -> bool:
 def _tell_crashes() -> None:
     """A crash of a library's machine code, such as a driver's, ends the process with the stack of each thread."""
     if not faulthandler.is_enabled():
-        with suppress(OSError, ValueError):  # an error output that is no file
+        with suppress(
+            OSError, ValueError, RuntimeError, AttributeError
+        ):  # an error output that is no file, or none
             faulthandler.enable()
 
 

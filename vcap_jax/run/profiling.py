@@ -18,15 +18,20 @@ class StepProfiles:
     """Records steps from the end of the work between steps before them to the beginning of that after them.
 
     The state before such a step is saved first: on GPUs the end of a trace can end the process
-    (jax-ml/jax, issue 40260). A step whose trace is there is not recorded again, so that the run can go on.
+    (jax-ml/jax, issue 40260). A step that was begun to be recorded is not recorded again, so that the run can go on.
 
-    steps: from 1. folder: gets ``step-N``, in it a file of each process. say: is told of each trace; None where another
-    process tells. A context manager: a trace whose step ends in an error is kept as well.
+    steps: from 1. total: of the run. folder: gets ``step-N``, in it files of each process. say: is told of each trace;
+    None where another process tells. A context manager: a trace whose step ends in an error is kept as well.
     """
 
-    def __init__(self, steps: Collection[int], folder: Path, say: Callable[[str], None] | None) -> None:
-        self._steps, self._folder, self._say = frozenset(steps), folder, say
+    def __init__(
+        self, steps: Collection[int], total: int, folder: Path, say: Callable[[str], None] | None
+    ) -> None:
+        self._steps = frozenset(step for step in steps if step <= total)
+        self._folder, self._say = folder, say
         self._recording: Path | None = None
+        if say is not None and len(self._steps) < len(set(steps)):
+            say(f"logging.profile_steps: the run has no step {max(steps)}, it ends with {total}")
 
     def between(self, work: Callable[[int, Params], AfterKeeping]) -> Callable[[int, Params], AfterKeeping]:
         """``work`` between steps, as ``Training.between``, with traces ended before it and begun after it."""
@@ -44,8 +49,11 @@ class StepProfiles:
         if after is not None:
             after()
         folder = self._folder / f"step-{step}"
-        if any(folder.rglob("*.xplane.pb")):
+        begun = folder / f"begun-{jax.process_index()}"
+        if begun.exists():
             return
+        folder.mkdir(parents=True, exist_ok=True)
+        begun.touch()
         options = jax.profiler.ProfileOptions()
         options.python_tracer_level = 0  # every call of Python would be most of the file, and slow the step
         jax.profiler.start_trace(folder, profiler_options=options)

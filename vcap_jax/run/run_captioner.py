@@ -27,7 +27,7 @@ from vcap_jax.system.json_values import (
     parse_json,
     rows_of,
 )
-from vcap_jax.system.shutdown import Stopped, requested
+from vcap_jax.system.shutdown import Stopped, finishing, requested
 
 _SEED = 2_000_003
 """Added to the run's seed: never met by the training rollouts, whose fold is (seed, step)."""
@@ -57,21 +57,32 @@ class RunCaptioner:
         kept = self._kept()
         places = [place for place, identity in enumerate(ids) if (seed, identity) not in kept]
         if places:
-            missing = [samples[place] for place in places]
-            asked = {"samples": [to_jsonable_python(sample) for sample in missing], "places": places}
-            self._asked({**asked, "seed": seed})
-            shares = self._shares(missing, places, seed)
-            rows = [
-                as_object(row, "captions") for share in shares for row in as_list(share["rows"], "captions")
-            ]
-            if rows:
-                kept.update({(seed, as_text(row["id"], "id of captions")): row for row in rows})
-                # In the samples' order, however often it was stopped.
-                kept |= {(seed, name): kept.pop((seed, name)) for name in ids if (seed, name) in kept}
-                lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in kept.values()]
-                replace_file(self._path, "".join(lines).encode())
-            self._raise_unfinished(shares)
+            with finishing("the captions in work"):
+                self._draw(samples, places, seed, kept)
         return [captions_of(kept[seed, identity], f"captions of {identity!r}") for identity in ids]
+
+    def _draw(
+        self,
+        samples: Sequence[Sample],
+        places: Sequence[int],
+        seed: int,
+        kept: dict[tuple[int, str], JsonDict],
+    ) -> None:
+        """Adds captions of the samples at these places, and writes them down; those before a signal or an error too,
+        which is then raised."""
+        missing = [samples[place] for place in places]
+        asked: JsonDict = {"samples": [to_jsonable_python(sample) for sample in missing], "places": [*places]}
+        self._asked({**asked, "seed": seed})
+        shares = self._shares(missing, places, seed)
+        rows = [as_object(row, "captions") for share in shares for row in as_list(share["rows"], "captions")]
+        if rows:
+            kept.update({(seed, as_text(row["id"], "id of captions")): row for row in rows})
+            # In the samples' order, however often it was stopped.
+            ours = [(seed, sample.id) for sample in samples if (seed, sample.id) in kept]
+            kept |= {key: kept.pop(key) for key in ours}
+            lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in kept.values()]
+            replace_file(self._path, "".join(lines).encode())
+        self._raise_unfinished(shares)
 
     def serve(self) -> None:
         """Captions this process's shares until the first process has what it needs.
