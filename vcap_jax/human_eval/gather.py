@@ -94,7 +94,7 @@ def gather(
 
 def _first_captions(model: str, path: Path, samples: Sequence[Sample]) -> dict[str, Caption]:
     """The first caption of each sample; what has none, or an empty one, is left out."""
-    rewards = _rewards(path) if form_of(path) == "entries" else {}
+    rewards = _rewards(path) if form_of(path) == "entries" else {}  # other files have none
     return {
         name: parse_row(
             Caption,

@@ -14,8 +14,8 @@ def einsum_float32(equation: str, left: Array, right: Array) -> Array:
     """``jnp.einsum`` of two arrays, accumulated and returned in float32 whatever their type.
 
     The gradient of a product of narrow operands is rounded to their type before it is multiplied with them, as their
-    own gradients are in the end. In float32 these two products, which are half of the work, would run at half the speed
-    or less of a GPU.
+    own gradients are in the end. These are two of the three products of a step; in float32 they run at half the speed
+    of a GPU or less.
 
     XLA's CPU backend cannot run a bfloat16 product with a float32 result inside a loop. There the operands are
     widened first, which gives the same numbers: the product of two bfloat16 fits into float32.
