@@ -9,7 +9,7 @@ for new tokens, against the plain softmax.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,9 +58,8 @@ GROUPS = ((640, 4, 192, (640, 333)), (512, 8, 128, (509, 0)), (2048, 8, 256, (20
 """Prompt tokens, captions, tokens of each, and the real prompt tokens of two groups."""
 
 
-def attention_checks(kernel: attention.Kernel, groups: Sequence[Any] = GROUPS) -> list[Check]:
+def attention_checks(kernel: attention.Kernel, groups: Sequence[Any] = GROUPS) -> Iterator[Check]:
     """The grouped pattern for uneven lengths and an empty group, forward and backward; vision's frames."""
-    checks = []
     for prompt, group, tokens, lengths in groups:
         count = prompt + group * tokens
 
@@ -70,13 +69,13 @@ def attention_checks(kernel: attention.Kernel, groups: Sequence[Any] = GROUPS) -
             return attention.grouped(q, k, v, jnp.asarray(of[0], jnp.int32), of[1], of[2], kernel)
 
         arrays = [_normal(seed, (2, count, heads, 128)) for seed, heads in enumerate((16, 4, 4, 16))]
-        checks += _against_dense(f"grouped {prompt} + {group} x {tokens}", kernel, grouped, arrays)
+        yield from _against_dense(f"grouped {prompt} + {group} x {tokens}", kernel, grouped, arrays)
 
     def frames(kernel: attention.Kernel, q: Any, k: Any, v: Any) -> Any:
         return attention.frames(q, k, v, jnp.asarray((256, 100, 1), jnp.int32), kernel)
 
     arrays = [_normal(seed, (3, 256, 16, 72)) for seed in range(4)]
-    return checks + _against_dense("frames", kernel, frames, arrays)
+    yield from _against_dense("frames", kernel, frames, arrays)
 
 
 NEW_TOKENS = (
@@ -91,9 +90,8 @@ NEW_TOKEN_BOUND = 2.0**-6
 """Of the largest error, relative to the largest number: bfloat16 rounds weights and output once each."""
 
 
-def decode_checks(tokens: attention.TokenKernel, sizes: Sequence[Sizes] = NEW_TOKENS) -> list[Check]:
+def decode_checks(tokens: attention.TokenKernel, sizes: Sequence[Sizes] = NEW_TOKENS) -> Iterator[Check]:
     """New tokens over shared prompts, against the plain softmax in float64."""
-    checks = []
     for of in sizes:
         arguments = caches(of)
         lowered = jax.jit(tokens.decode).lower(*arguments).compile()
@@ -102,8 +100,7 @@ def decode_checks(tokens: attention.TokenKernel, sizes: Sequence[Sizes] = NEW_TO
         )
         value = error(lowered(*arguments), plain(*arguments), arguments[2])
         name = f"new tokens, {of.groups} x {of.captions}, {of.prompt} + {of.start} + {of.late}"
-        checks.append(Check(name, value, NEW_TOKEN_BOUND))
-    return checks
+        yield Check(name, value, NEW_TOKEN_BOUND)
 
 
 def _normal(seed: int, shape: tuple[int, ...]) -> jax.Array:

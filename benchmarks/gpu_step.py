@@ -156,15 +156,13 @@ def trl(folder: Path, python: str, steps: int, limit_s: float) -> dict[str, Any]
         f"--threads={os.cpu_count()}",
         "--gpu",
     ]
-    log = folder / "trl.log"
-    with log.open("w") as out:
+    log, said = folder / "trl.log", folder / "trl.jsonl"
+    with log.open("w") as err, said.open("w") as out:
         try:
-            done = subprocess.run(
-                command, check=True, stdout=subprocess.PIPE, stderr=out, text=True, timeout=limit_s
-            )
+            subprocess.run(command, check=True, stdout=out, stderr=err, timeout=limit_s)
         except (OSError, subprocess.SubprocessError) as error:
-            raise Failed(f"TRL: {error}\n{log.read_text()[-4000:]}") from error
-    rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"')]
+            raise Failed(f"TRL: {error}\n{said.read_text()[-2000:]}\n{log.read_text()[-4000:]}") from error
+    rows = [json.loads(line) for line in said.read_text().splitlines() if line.startswith('{"')]
     times = [row["step_seconds"] for row in rows if "step_seconds" in row]
     logged = [row["log"] for row in rows if "log" in row]
     return {

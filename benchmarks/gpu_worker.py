@@ -60,22 +60,32 @@ def chosen(shapes: Any, options: argparse.Namespace) -> list[Any]:
 
 
 def correctness(options: argparse.Namespace) -> dict[str, Any]:
-    """Prints every check."""
+    """Prints every check as it is made, the quickest first."""
+    import jax
+
     from benchmarks.gpu_correctness import attention_checks, decode_checks, model_checks
     from benchmarks.gpu_measure import gpu
     from vcap_jax.kernels import attention
 
+    # Programs are compiled once to look into them, and again when they are called: then they are found there.
+    jax.config.update("jax_compilation_cache_dir", str(options.out.with_suffix(".compiled")))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
     device, kernel = gpu(), attention.kernel("cudnn")
-    checks = attention_checks(kernel) + model_checks(kernel)
+    parts = [lambda: attention_checks(kernel), lambda: model_checks(kernel)]
     capability = getattr(device, "compute_capability", None)
     if capability == attention.HOPPER:
-        checks += decode_checks(attention.Hopper())
+        parts.insert(0, lambda: decode_checks(attention.Hopper()))
     else:
         print(f"compute capability {capability}: the kernel for new tokens, of Hopper alone, was not checked")
-    for check in checks:
-        print(
-            f"{'ok' if check.passed else 'WRONG':<7}{check.name:<62}{check.value:>10.5f}  (at most {check.bound:.5f})"
-        )
+    checks = []
+    for part in parts:
+        for check in part():
+            checks.append(check)
+            print(
+                f"{'ok' if check.passed else 'WRONG':<7}{check.name:<62}{check.value:>10.5f}  "
+                f"(at most {check.bound:.5f})",
+                flush=True,
+            )
     failed = sum(not check.passed for check in checks)
     print(
         f"correctness on {device.device_kind}: {len(checks) - failed} of {len(checks)} checks passed",

@@ -237,7 +237,10 @@ class Deaf(attention.Chunked):
 @pytest.mark.slow
 def test_checks_of_attention_find_a_wrong_kernel():
     groups = ((96, 2, 64, (96, 31)), (64, 3, 32, (50, 0)))
-    right = gpu_correctness.attention_checks(attention.Chunked(queries=64, scores=1 << 13, whole=0), groups)
+    right = list(
+        gpu_correctness.attention_checks(attention.Chunked(queries=64, scores=1 << 13, whole=0), groups)
+    )
+    assert len(right) == 24
     assert [check for check in right if not check.passed] == []
     wrong = gpu_correctness.attention_checks(Deaf(queries=64, scores=1 << 13, whole=0), groups[:1])
     assert any(not check.passed for check in wrong)
@@ -257,7 +260,8 @@ class Forgetful(PlainParts):
 
 def test_checks_of_new_tokens_find_a_wrong_kernel():
     sizes = (Sizes(2, 3, 4, 2, prompt=96, start=32, late=16), Sizes(1, 2, 4, 2, prompt=64, start=0, late=2))
-    right = gpu_correctness.decode_checks(PlainParts(), sizes)
+    right = list(gpu_correctness.decode_checks(PlainParts(), sizes))
+    assert len(right) == 2
     assert [check for check in right if not check.passed] == []
     assert any(not check.passed for check in gpu_correctness.decode_checks(Forgetful(), sizes))
 

@@ -154,7 +154,8 @@ class PlainParts:
         # What is not seen may be anything.
         values = jnp.where(seen[:, None, :, None], rows.values, 0)
         out = jnp.einsum("nksxt,nktd->nksxd", weights, values.astype(jnp.float32), **high)
-        return Part(out, jnp.maximum(lse, MASKED))
+        # Nor is the output of a split without keys anything.
+        return Part(jnp.where(jnp.isfinite(lse)[..., None], out, jnp.nan), jnp.maximum(lse, MASKED))
 
 
 @contextmanager

@@ -4,7 +4,7 @@ A block of threads, one warpgroup, computes up to 64 rows over one split of thei
 at a time through a ring of shared memory: as soon as a place of it has been multiplied, on the tensor cores, a later
 block is copied into it. Scores and sums stay in registers. What leaves the processor is a split's output and
 log-sum-exp. Blocks of columns that nobody sees are not copied, so neither a cache's width nor a caption that has ended
-costs memory traffic.
+costs memory traffic; a split without keys ends at once, and its output is not written.
 
 Decoding waits for memory, so a processor must always have copies under way. Two blocks of threads fit on one, and the
 other's go on while one begins or ends, which takes as long as a few blocks of columns. ``benchmarks/gpu_new_tokens.py``
@@ -279,13 +279,6 @@ def _kernel(
             def _copy() -> None:
                 gpu.copy_gmem_to_smem(v_ref.at[at, columns_of(step)], values.at[slot], values_here.at[slot])
 
-        # Rows of the tile that are not there stay as they are: no row's numbers meet another's.
-        gpu.copy_gmem_to_smem(q_ref.at[at, tile], q.at[pl.ds(0, rows)], q_here)
-        for step in map(jnp.int32, range(cut.stages)):
-            begin_keys(step, step)
-            begin_values(step, step)
-        gpu.barrier_wait(q_here)
-
         def one(step: Array, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
             out, largest, total = carry
             slot = lax.rem(step, jnp.int32(cut.stages))
@@ -315,16 +308,37 @@ def _kernel(
             begin_values(step + cut.stages, slot)
             return out * lax.broadcast_in_dim(shrink, out.shape, [0]) + own, top, total
 
-        nothing = laid(jnp.full((TILE, dim), 0, jnp.float32), layout)
-        lowest, none = (laid(jnp.full((TILE,), x, jnp.float32), by_row) for x in (MASKED, 0))
-        out, largest, total = lax.fori_loop(0, steps, one, (nothing, lowest, none))
-        empty = total == 0.0
-        total = jnp.where(empty, 1.0, total)
-        out_block[...] = out / lax.broadcast_in_dim(total, out.shape, [0])
-        lse_block[...] = jnp.where(empty, MASKED, largest * (1 / LOG2_E) + jnp.log(total))
-        gpu.commit_smem()
-        gpu.copy_smem_to_gmem(out_block.at[pl.ds(0, kept)], out_ref.at[at, tile, split])
-        gpu.copy_smem_to_gmem(lse_block.at[pl.ds(0, rows)], lse_ref.at[at, tile, split])
+        def put(block: Ref, out: Ref) -> None:
+            gpu.commit_smem()
+            gpu.copy_smem_to_gmem(block, out.at[at, tile, split])
+
+        def numbers(value: float, shape: tuple[int, ...], of: object) -> Array:
+            return laid(jnp.full(shape, value, jnp.float32), of)
+
+        @pl.when(steps == 0)
+        def _nothing() -> None:
+            lse_block[...] = numbers(MASKED, (TILE,), by_row)
+            put(lse_block.at[pl.ds(0, rows)], lse_ref)
+
+        @pl.when(steps > 0)
+        def _attend() -> None:
+            # Rows of the tile that are not there stay as they are: no row's numbers meet another's.
+            gpu.copy_gmem_to_smem(q_ref.at[at, tile], q.at[pl.ds(0, rows)], q_here)
+            for step in map(jnp.int32, range(cut.stages)):
+                begin_keys(step, step)
+                begin_values(step, step)
+            gpu.barrier_wait(q_here)
+            begun = (
+                numbers(0, (TILE, dim), layout),
+                numbers(MASKED, (TILE,), by_row),
+                numbers(0, (TILE,), by_row),
+            )
+            out, largest, total = lax.fori_loop(0, steps, one, begun)
+            out_block[...] = out / lax.broadcast_in_dim(total, out.shape, [0])
+            lse_block[...] = largest * (1 / LOG2_E) + jnp.log(total)
+            put(out_block.at[pl.ds(0, kept)], out_ref)
+            put(lse_block.at[pl.ds(0, rows)], lse_ref)
+
         gpu.wait_smem_to_gmem(0)
 
     body.__name__ = name

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from vcap_jax.kernels.attention.decode import for_devices
 from vcap_jax.kernels.attention.kernel import Cached
 from vcap_jax.kernels.attention.per_device import Division
-from vcap_jax.kernels.attention.scores import group_heads
+from vcap_jax.kernels.attention.scores import MASKED, group_heads
 
 Array = jax.Array
 
@@ -41,7 +41,7 @@ class Part(NamedTuple):
     """Softmaxes over S splits of the keys.
 
     out: [N, K, S, X, d] float32, each normalised in itself. lse: [N, K, S, X] float32, natural log-sum-exp of the
-    scaled scores, ``scores.MASKED`` of a split without keys, whose ``out`` is 0.
+    scaled scores, ``scores.MASKED`` of a split without keys, whose ``out`` may be anything.
     """
 
     out: Array
@@ -136,10 +136,11 @@ def _joined(prompt: Part, own: Part, shape: tuple[int, ...]) -> Array:
         apart = x.reshape(batch, group, *x.shape[1:])
         return [apart[:, :, :, split] for split in range(x.shape[2])]
 
-    parts = of_prompt(prompt.out) + of_captions(own.out)
     lses = of_prompt(prompt.lse[..., None]) + of_captions(own.lse[..., None])
+    parts = of_prompt(prompt.out) + of_captions(own.out)
     # A broadcast would be moved behind the exponential.
-    sums = [lse + 0 * part for lse, part in zip(lses, parts, strict=True)]
+    sums = [jnp.where(lse > MASKED, lse + 0 * part, MASKED) for lse, part in zip(lses, parts, strict=True)]
+    parts = [jnp.where(lse > MASKED, part, 0) for lse, part in zip(sums, parts, strict=True)]
     largest = functools.reduce(jnp.maximum, sums)
     weights = [jnp.exp(lse - largest) for lse in sums]
     # Each product is added to a sum, the first to zero: of a sum of two products a compiler may round either, and which
