@@ -347,3 +347,33 @@ def test_the_gpus_page_has_what_was_measured():
         assert (
             f"| {name} | {f'**{same}**' if found['same'] == steps else same} |".replace("|  |", "| |") in page
         )
+
+
+def test_the_lessons_have_what_the_probe_of_completeness_found():
+    probes = json.loads(read("docs/reproduction/probe_completeness.json"))
+    words = " ".join(read("docs/science.md").split())
+    seeds = [probes[name] for name in ("right", "right_1", "right_2")]
+
+    def ranged(values, digits):
+        mean = sum(values) / len(values)
+        return f"{mean:.{digits}%} ({min(values):.{digits}%} to {max(values):.{digits}%})"
+
+    rows = (
+        ("start", [probes["start"]]),
+        ("the paper's weights, 400 steps, seed 0", [probes["paper"]]),
+        ("Completeness first, 140 steps, seed 0", [probes["more"]]),
+        ("then the paper's weights, 260 steps, seeds 0 to 2", seeds),
+    )
+    for name, those in rows:
+        rates = [
+            [one["sampled"]["mention_rates"][kind] for one in those] for kind in ("pattern", "direction")
+        ]
+        cells = [ranged(rate, 0) if len(rate) > 1 else f"{rate[0]:.0%}" for rate in rates]
+        assert f"| {name} | {' | '.join(cells)} |" in words
+    covered, wrong = (ranged([one["greedy"][key] for one in seeds], 1) for key in ("coverage", "false_share"))
+    wrong = wrong.replace(" ", " false claims ", 1)
+    start = probes["start"]["greedy"]
+    assert (
+        f"these three cover {covered} of the facts with {wrong}, and the start "
+        f"{start['coverage']:.1%} with {start['false_share']:.1%}." in words
+    )
