@@ -116,6 +116,24 @@ def test_what_is_captioned_is_let_go_of(policy: Any) -> None:
     assert most < 20
 
 
+def test_no_more_is_read_ahead_than_is_asked_for(policy: Any) -> None:
+    alive: weakref.WeakSet[Read] = weakref.WeakSet()
+
+    class Wide(Source):
+        groups = 20
+
+    def load(sample: Sample) -> Read:
+        read = Read(sample)
+        alive.add(read)
+        return read
+
+    samples = [Sample(id=str(n), images=(Path("x"),)) for n in range(100)]
+    captioner = ManifestCaptioner(policy, Wide(), load, threads=1, prefetch=1)  # type: ignore[arg-type]
+    most = max(len(alive) for _ in captioner.run({}, samples, seed=0))
+    # The batch in work, the next one, one read ahead and one that is being read.
+    assert most <= 42
+
+
 def test_as_many_are_read_at_once_as_there_are_threads(policy: Any) -> None:
     """However few are captioned together."""
     together = threading.Barrier(8)

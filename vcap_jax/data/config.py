@@ -59,8 +59,9 @@ class DataConfig:
     threads: int | None = Field(default=None, ge=1)
     """Samples read at the same time; null: as many as there are cores, 16 at most."""
     prefetch: int | None = Field(default=None, ge=1)
-    """Samples read ahead; null: a process's share of a step, 32 at most, but one for each thread. One
-    takes up to 160 MB of the host's memory, a picture of the paper's size 20 MB."""
+    """Samples read ahead; null: a process's share of a step, 32 at most, but one for each thread; for
+    references and captions of held-out samples two batches. One takes up to 160 MB of the host's
+    memory, a picture of the paper's size 20 MB."""
     judge_media: JudgeMediaSettings = Field(default_factory=JudgeMediaSettings)
 
     def __post_init__(self) -> None:

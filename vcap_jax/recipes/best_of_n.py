@@ -89,7 +89,7 @@ def score_candidates(
         shuffle=False,
         epochs=1,
         threads=data.reading_threads,
-        prefetch=2 * data.reading_threads,
+        prefetch=data.prefetch or 2 * data.reading_threads,
         on_bad_sample=data.on_bad_sample,
     )
 

@@ -38,6 +38,7 @@ def endpoint_writer(
         endpoint,
         rollout=rollout,
         threads=config.data.reading_threads,
+        prefetch=config.data.prefetch,
         on_bad_sample=config.data.on_bad_sample,
         say=say,
     ) as captioner:

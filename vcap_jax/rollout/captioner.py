@@ -81,8 +81,9 @@ class ManifestCaptioner:
     """Captions samples in manifest order, several side by side.
 
     policy: whose words the captions are in. source: draws them; its group size is the number of captions per sample.
-    load: reads a sample (``data.examples.example_loader``). threads: samples read at the same time; as many are read
-    ahead, or two batches where those are more. on_bad_sample: see ``PipelineSettings``.
+    load: reads a sample (``data.examples.example_loader``). threads: samples read at the same time. prefetch: samples
+    read ahead; None for as many as threads, or two batches where those are more. on_bad_sample: see
+    ``PipelineSettings``.
     """
 
     def __init__(
@@ -92,10 +93,19 @@ class ManifestCaptioner:
         load: Callable[[Sample], Example],
         *,
         threads: int = 2,
+        prefetch: int | None = None,
         on_bad_sample: OnBadSample = "skip",
     ) -> None:
         self._policy, self._source, self._load = policy, source, load
-        self._threads, self._on_bad_sample = threads, on_bad_sample
+        self._reading = PipelineSettings(
+            batch_groups=source.groups,
+            shuffle=False,
+            epochs=1,
+            threads=threads,
+            # Fewer than there are threads would leave some of them idle.
+            prefetch=prefetch or max(threads, 2 * source.groups),
+            on_bad_sample=on_bad_sample,
+        )
 
     def run(
         self,
@@ -141,18 +151,8 @@ class ManifestCaptioner:
         stop: Callable[[], bool],
     ) -> Iterator[ReadSamples]:
         """What can be read; a group is known by its number among these, and its sample by that in ``in_work``."""
-        size = self._source.groups
-        settings = PipelineSettings(
-            batch_groups=size,
-            shuffle=False,
-            epochs=1,
-            threads=self._threads,
-            # Fewer than there are threads would leave some of them idle.
-            prefetch=max(self._threads, 2 * size),
-            on_bad_sample=self._on_bad_sample,
-        )
         first = 0
-        for batch in GroupIterator(samples, self._load, settings, on_skip=on_bad):
+        for batch in GroupIterator(samples, self._load, self._reading, on_skip=on_bad):
             if stop():
                 return
             in_work.update(enumerate((example.sample for example in batch.examples), first))

@@ -107,6 +107,7 @@ class RunContext:
             self._source(sampler or self.sampler),
             load or self.reader(judged=False),
             threads=self.config.data.reading_threads,
+            prefetch=self.config.data.prefetch,
             on_bad_sample=self.config.data.on_bad_sample,
         )
 
