@@ -374,6 +374,6 @@ def test_the_lessons_have_what_the_probe_of_completeness_found():
     wrong = wrong.replace(" ", " false claims ", 1)
     start = probes["start"]["greedy"]
     assert (
-        f"these three cover {covered} of the facts with {wrong}, and the start "
+        f"the policies of the last row cover {covered} of the facts with {wrong}, and the start "
         f"{start['coverage']:.1%} with {start['false_share']:.1%}." in words
     )
