@@ -115,7 +115,7 @@ WITNESSES = ReferencePool(PoolEntry(id=s.id, references=(f"witness of {s.id}",))
 def score(
     path: Path, session: Session, bad: list, on_bad_sample: str = "skip", samples: list[Sample] = SAMPLES
 ) -> None:
-    data = SimpleNamespace(reading_threads=1, on_bad_sample=on_bad_sample)
+    data = SimpleNamespace(reading_threads=1, prefetch=None, on_bad_sample=on_bad_sample)
     ctx: Any = SimpleNamespace(
         config=SimpleNamespace(seed=0, data=data),
         reader=lambda *, judged: load,

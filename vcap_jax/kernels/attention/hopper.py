@@ -308,7 +308,7 @@ def _kernel(
             begin_values(step + cut.stages, slot)
             return out * lax.broadcast_in_dim(shrink, out.shape, [0]) + own, top, total
 
-        def put(block: Ref, out: Ref) -> None:
+        def put(block: object, out: Ref) -> None:
             gpu.commit_smem()
             gpu.copy_smem_to_gmem(block, out.at[at, tile, split])
 
