@@ -202,6 +202,7 @@ def test_the_pages_have_what_the_gpu_measured():
         planned = of["plan"][f"{part}_seconds"]
         share = f"{planned / seconds(part):.0%}"
         expected.append([f"{seconds(part):.1f} s", f"{planned:.1f} s", share])
+    assert f"one H200 [came to {expected[0][2]}](" in " ".join(read("docs/gpu_node.md").split())
     (gradient,) = of["update"]
     least = gradient["model_flops"] / 989e12
     expected.append([f"{gradient['seconds']:.2f} s", f"{least:.2f} s", f"{gradient['utilisation']:.0%}"])
