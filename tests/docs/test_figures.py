@@ -221,6 +221,7 @@ def test_the_pages_have_what_the_gpu_measured():
     assert of["step"]["trl"]["caption_tokens"] == run["caption_tokens"]
     ratio = trl / seconds("step")
     assert f"TRL 1.16 took {trl:.1f} s for such a step, **{ratio:.1f} times** as long" in words
+    assert f"[{ratio:.0f} times as long on an H200]" in read("README.md")
     words = " ".join(read("docs/one_gpu.md").split())
     assert f"took {seconds('step'):.1f} s for a step, with" in words
     assert (
