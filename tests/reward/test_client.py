@@ -145,6 +145,33 @@ def test_where_one_endpoint_refuses_the_key_another_is_asked(
 
 
 @pytest.mark.parametrize(
+    "reply",
+    [
+        {"status": 429},
+        {"status": 429, "headers": {"Retry-After": "3600"}},
+        {"status": 503, "headers": {"Retry-After": "3600"}},
+        {"status": 500},
+        {"status": 200},
+    ],
+    ids=lambda reply: "-".join(map(str, reply.values())),
+)
+def test_what_one_endpoint_does_not_answer_another_does_at_once(
+    judges: list[Any], settings: Any, replies: Any, reply: dict[str, Any]
+) -> None:
+    """Also where it asks to wait, and where the other fails once as well."""
+    failing, other = judges[:2]
+    failure = replies.Reply(raw='{"error": {"message": "no", "code": 429}}', **reply)
+    failing.answer = lambda body, n: failure
+    other.answer = lambda body, n: replies.verdict() if n else replies.Reply(status=500)
+    urls = (failing.url, other.url)
+    route = next(f"g{k}" for k in range(100) if preference(f"g{k}", urls)[0] == 0)
+    found = ask(settings(urls=urls), route=route)
+    assert isinstance(found.answer.result, Scores)
+    assert found.took < 60
+    assert len(other.bodies) == 2
+
+
+@pytest.mark.parametrize(
     "raw", ['{"message": "too long"}', '{"error": "too long"}', '{"detail": "too long"}', "too long", ""]
 )
 def test_error_bodies_of_all_kinds_are_read(judge: Any, settings: Any, replies: Any, raw: str) -> None:
@@ -244,9 +271,15 @@ def test_a_complete_verdict_that_ends_by_length_is_still_a_failure(
     assert failure_of(ask(settings(max_tries=1))).reason == "cut_off"
 
 
-def test_content_in_parts_is_joined(judge: Any, settings: Any, replies: Any) -> None:
+def test_content_in_parts_is_joined_without_thoughts(judge: Any, settings: Any, replies: Any) -> None:
     text = json.dumps(replies.QUALITY)
-    parts = [{"type": "text", "text": text[:10]}, {"type": "text", "text": text[10:]}]
+    thought = {"type": "reasoning", "text": '{"correctness": 0'}
+    parts = [
+        thought,
+        {"type": "text", "text": text[:10]},
+        {"type": "text", "text": None},
+        {"text": text[10:]},
+    ]
     payload = {"choices": [{"message": {"content": parts}, "finish_reason": "stop"}], "usage": None}
     judge.answer = lambda body, n: replies.Reply(raw=json.dumps(payload))
     assert isinstance(ask(settings()).answer.result, Scores)

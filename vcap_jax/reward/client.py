@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from typing import Self, TypeVar
@@ -44,7 +44,7 @@ from vcap_jax.reward.question import AS_CONFIGURED, Drawing, Question, Reader, V
 from vcap_jax.reward.rate_limits import RateLimits, Refusals
 from vcap_jax.reward.readiness import check_sight, look, shortest_context, wait_until_ready
 from vcap_jax.reward.statistics import JudgeStatistics, StatisticsRecorder
-from vcap_jax.reward.tries import HEADER, Try, backoff, new_identity, read_reply
+from vcap_jax.reward.tries import HEADER, FailedAt, Try, backoff, new_identity, read_reply
 from vcap_jax.system.clock import Clock
 from vcap_jax.system.json_values import JsonObject
 
@@ -211,10 +211,10 @@ class JudgeClient:
         seconds, temperature, attempt, usage = 0.0, question.temperature(config), 0, Usage()
         spent: list[Lease | None] = []  # None: a try whatever becomes of its endpoint
         forgiven: set[tuple[str, int, int]] = set()
-        failed_at: set[Endpoint] = set()
+        failed = FailedAt(config, self._pool.endpoints)
         refusals = Refusals(self._limits)
         while True:
-            lease, tried, took = await self._try(question, order, failed_at, temperature, attempt)
+            lease, tried, took = await self._try(question, order, failed.tries, temperature, attempt)
             attempt += 1
             seconds += took
             endpoint = lease.endpoint
@@ -233,21 +233,19 @@ class JudgeClient:
             doubtful = tried.gone or tried.outcome in ("connection", "doubt")
             if not tried.limited:
                 spent.append(lease if doubtful else None)
-            if tried.outcome in ("connection", "doubt"):
-                failed_at.add(endpoint)  # with all its tries there, what another could answer would be lost
+            wait, shut = failed.saw(endpoint, tried, attempt)
             if doubtful and (tried.gone or len(spent) >= config.max_tries):
                 await self._pool.examine(endpoint, refused=tried.gone)  # no judgement is lost to a dead judge
             again = tried.again or (tried.gone and lease.lost)
             spent = self._without_lost(spent, forgiven)
-            too_long = tried.retry_after is not None and tried.retry_after > config.max_retry_after_s
-            if (len(spent) + refusals.count >= config.max_tries and not waits) or not again or too_long:
-                if tried.limited and not too_long:
+            if (len(spent) + refusals.count >= config.max_tries and not waits) or not again or shut:
+                if tried.limited and not shut:
                     await refusals.give_up(endpoint, failure)
                 self.recorder.judgement(endpoint.base, failure)
                 return Verdict(result=failure, seconds=seconds, tries=attempt, usage=usage)
             self.recorder.retry(endpoint.base)
             count = max(1, len(spent) + refusals.count)
-            await self._clock.sleep(backoff(config, count, tried.retry_after, self._rng.random()))
+            await self._clock.sleep(backoff(config, count, wait, self._rng.random()))
 
     def _without_lost(
         self, spent: list[Lease | None], forgiven: set[tuple[str, int, int]]
@@ -271,12 +269,12 @@ class JudgeClient:
         self,
         question: Question,
         order: list[int],
-        failed_at: Collection[Endpoint],
+        avoid: dict[Endpoint, float],
         temperature: float,
         attempt: int,
     ) -> tuple[Lease, Try, float]:
         """One try with its lease and the seconds it took."""
-        lease = await self._pool.acquire(order, prefix=question.prefix, avoid=failed_at)
+        lease = await self._pool.acquire(order, prefix=question.prefix, avoid=avoid)
         began = self._clock.now()
         tried = Try(outcome="abandoned")
         try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -168,16 +168,16 @@ class EndpointPool:
         return preference(route, self._addresses)
 
     async def acquire(
-        self, order: Sequence[int], *, prefix: str | None = None, avoid: Collection[Endpoint] = ()
+        self, order: Sequence[int], *, prefix: str | None = None, avoid: dict[Endpoint, float] | None = None
     ) -> Lease:
         """A place at the first endpoint of ``order`` that takes requests; waits for one.
 
-        prefix: what the request shares with others of its group; where the server keeps media, the first
-            one leads and the others wait until the server has read it. avoid: endpoints that come last.
+        prefix: what the request shares with others of its group; where the server keeps media, the first one leads and
+            the others wait until the server has read it. avoid: endpoints that come last, by these numbers.
         Raises JudgeOutage after too long without any endpoint, JudgeUnavailable for one that serves another
         model. Outside of the judge's turn it waits for that.
         """
-        ranked = sorted((self.endpoints[index] for index in order), key=lambda e: e in avoid)
+        ranked = sorted((self.endpoints[index] for index in order), key=lambda e: (avoid or {}).get(e, 0))
         while True:
             await self.turn.wait()
             endpoint = next((e for e in ranked if e.breaker.admits), None)

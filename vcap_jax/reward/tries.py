@@ -1,4 +1,4 @@
-"""What came of one HTTP exchange with a judge: whose answer it is, and whether and when to ask again. Pure.
+"""What came of one HTTP exchange with a judge: whose answer it is, and whether, when and where to ask again.
 
 On one connection of HTTP/1.1 an answer belongs to the request before it, and a connection whose answer is not read to
 its end is closed, so a late answer cannot be taken for the next one. Whatever lies between us and the model (a proxy,
@@ -10,8 +10,10 @@ does cannot be checked in this way, nor one that mixes up texts behind the right
 
 from __future__ import annotations
 
+import math
 import re
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vcap_jax.reward.config import JudgeConfig
@@ -41,6 +43,28 @@ class Try:
     gone: bool = False
     limited: bool = False
     busy: bool = False
+
+
+class FailedAt:
+    """Where one question has failed. tries: the number of the last such try by endpoint, infinite where the endpoint
+    asks to wait for longer than ``judge.max_retry_after_s``."""
+
+    def __init__(self, config: JudgeConfig, endpoints: Sequence[Endpoint]) -> None:
+        self._most_s, self._endpoints = config.max_retry_after_s, endpoints
+        self.tries: dict[Endpoint, float] = {}
+
+    def saw(self, endpoint: Endpoint, tried: Try, attempt: int) -> tuple[float | None, bool]:
+        """Takes note of a try. Returns the seconds that must be waited for, and whether they are too many: none where
+        another endpoint may answer. With all its tries at one, what another could answer would be lost."""
+        wait = tried.retry_after
+        shut = wait is not None and wait > self._most_s
+        if tried.completion is None:
+            self.tries[endpoint] = math.inf if shut else attempt
+        # Of an endpoint that is shut another try is better at any other, of the rest at one that has not failed.
+        most = math.inf if shut else 0
+        if any(e.breaker.admits and self.tries.get(e, -1) < most for e in self._endpoints):
+            return None, False
+        return wait, shut
 
 
 def new_identity() -> str:
