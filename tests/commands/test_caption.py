@@ -171,6 +171,7 @@ def test_what_is_not_there_is_told_in_one_line(capsys: pytest.CaptureFixture[str
     [
         ("http://127.0.0.1:9,127.0.0.1:10", "give addresses that begin with http:// or https://"),
         ("http://127.0.0.1:9,http://127.0.0.1:9/", "an address is named twice"),
+        ("http://[::1:9", "an address cannot be read (Invalid IPv6 URL)"),
     ],
 )
 def test_addresses_that_are_none_are_told_in_a_line(

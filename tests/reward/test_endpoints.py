@@ -233,6 +233,10 @@ def test_several_models_and_none_named_end_every_question(judge: Any, settings: 
 def test_addresses_are_checked() -> None:
     with pytest.raises(ValueError, match=r"JudgeConfig\nurls\n.*named twice"):
         JudgeConfig(urls=("http://a:1", "http://a:1/"))
+    with pytest.raises(ValueError, match="named twice"):
+        JudgeConfig(urls=("http://a:1", "http://a:1/v1"))
+    with pytest.raises(ValueError, match=r"cannot be read \(Invalid IPv6 URL\)"):
+        JudgeConfig(urls=("http://[::1:1",))
 
 
 # Outages

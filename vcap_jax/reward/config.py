@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Field
 
 from vcap_jax.configuration import settings
 from vcap_jax.reward.aggregation import RewardWeights
+from vcap_jax.reward.http_answers import base_url
 from vcap_jax.system.loopback import on_loopback
 
 FAMILIES: Mapping[str, str] = {
@@ -222,7 +223,11 @@ class RewardConfig:
 def _addresses(urls: tuple[str, ...]) -> tuple[str, ...]:
     if not all(url.startswith(("http://", "https://")) for url in urls):
         raise ValueError("give addresses that begin with http:// or https://")
-    if len({url.rstrip("/") for url in urls}) < len(urls):
+    try:
+        different = {base_url(url) for url in urls}
+    except ValueError as error:  # a bracket that is not closed
+        raise ValueError(f"an address cannot be read ({error})") from error
+    if len(different) < len(urls):
         raise ValueError("an address is named twice")
     return urls
 

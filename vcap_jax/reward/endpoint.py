@@ -312,7 +312,7 @@ class Endpoint:
                 raw = await _bounded(response)
                 wait = retry_after_seconds(response.headers.get("Retry-After"))
                 return Reply(status=response.status, raw=raw, retry_after=wait)
-        except aiohttp.InvalidURL as error:
+        except (aiohttp.InvalidURL, UnicodeError) as error:  # a host's name with an empty label
             raise JudgeUnavailable(f"{url} is no address; check {self._role.addresses}") from error
         except aiohttp.ClientError as error:
             raise NotReachable(broken_connection(error)) from error

@@ -77,10 +77,17 @@ def read_completion(raw: bytes) -> Completion | None:
         return None
 
 
+_TEXT_PARTS = ("text", "output_text")
+
+
 def _text_of(content: object) -> str | None:
-    """Message content as text, without lone surrogates, which no file can hold; some servers give a list of parts."""
+    """Message content as text, without lone surrogates, which no file can hold; some servers give a list of parts, of
+    which thoughts and the like are none."""
     if isinstance(content, list):
-        content = "".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
+        parts = [
+            part for part in content if isinstance(part, dict) and part.get("type", "text") in _TEXT_PARTS
+        ]
+        content = "".join(part["text"] for part in parts if isinstance(part.get("text"), str))
     return writable(content) if isinstance(content, str) else None
 
 
