@@ -79,6 +79,13 @@ def test_names_meet_with_or_without_folder_and_ending() -> None:
     assert found[3].failure == "the predictions have no caption of it"
 
 
+@pytest.mark.parametrize("ending", [".bmp", ".tif", ".avif", ".JPG", ".m4v", ".mpg", ".flv"])
+def test_every_ending_of_a_folders_pictures_and_clips_may_be_left_out(ending: str) -> None:
+    for name, written in ((f"a{ending}", "a"), ("a", f"x/a{ending}")):
+        (found,) = PredictionsCaptioner({written: "A cat."}).captions([Sample(id=name, images=(Path(name),))])
+        assert found.texts == ("A cat.",)
+
+
 def test_of_captions_whose_names_differ_in_the_folder_alone_none_is_taken_for_another() -> None:
     captioner = PredictionsCaptioner(
         {"x/a.jpg": "A cat.", "y/a.jpg": "A dog.", "x/b.jpg": "A car.", "b": "A car."}

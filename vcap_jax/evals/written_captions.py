@@ -6,6 +6,7 @@ Understood are files of captions (``evals.captions_file``), pools of references,
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections import Counter
@@ -13,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Literal
 
+from vcap_jax.data.folders import VIDEO_SUFFIXES, image_suffixes
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.references import ReferencePool
 from vcap_jax.evals.captions_file import WrongCaptions, read_captions
@@ -108,16 +110,16 @@ class PredictionsCaptioner:
 
 def _whole(name: str) -> str:
     path = PurePath(name)
-    return str(path.with_suffix("") if path.suffix.lower() in _ENDINGS else path)
+    return str(path.with_suffix("") if path.suffix.lower() in _endings() else path)
 
 
 def _stem(name: str) -> str:
     return PurePath(_whole(name)).name
 
 
-_ENDINGS = frozenset(
-    (".jpg", ".jpeg", ".png", ".webp", ".mp4", ".mkv", ".webm", ".avi", ".mov", ".gif", ".json")
-)
+@functools.cache
+def _endings() -> frozenset[str]:
+    return image_suffixes() | VIDEO_SUFFIXES | {".json"}
 
 
 def read_predictions(path: Path) -> dict[str, str]:

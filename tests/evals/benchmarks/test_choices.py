@@ -70,3 +70,23 @@ def test_options_in_lines() -> None:
     assert listed({"A": "one\nline", "B": "two"}) == "A. one line\nB. two"
     with pytest.raises(ValueError, match="27 options"):
         lettered(["x"] * 27)
+
+
+@pytest.mark.parametrize(
+    ("answer", "options", "letter"),
+    [
+        ("1", ["-1", "1"], "B"),
+        ("-1.", ["-1", "1"], "A"),
+        ("> 5", ["< 5", "> 5"], "B"),
+        ("c++", ["C", "C++"], "B"),
+        ("1/2", ["1:2", "1/2"], "B"),
+        # Which of them is meant nothing tells that is read here.
+        ("The result is 3.", ["-3", "3", "4"], None),
+        ("(3)", ["-3", "3"], None),
+        ("The result is 4.", ["-3", "3", "4"], "C"),
+    ],
+)
+def test_options_that_differ_in_a_sign_are_not_taken_for_each_other(
+    answer: str, options: list[str], letter: str | None
+) -> None:
+    assert read_choice(answer, lettered(options)) == letter

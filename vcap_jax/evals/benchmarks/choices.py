@@ -68,9 +68,10 @@ def read_choice(answer: str, options: Mapping[str, str]) -> str | None:
     for found in (_WHOLE.fullmatch(text), _BEGINS.match(text)):
         if found is not None and not _denied(found) and _letter(found) in options:
             return _letter(found)
-    same = [letter for letter, option in options.items() if _plain(option) == _plain(text)]
-    if len(same) == 1:
-        return same[0]
+    exact = [letter for letter, option in options.items() if _whole(option) == _whole(text)]
+    same = exact or [letter for letter, option in options.items() if _plain(option) == _plain(text)]
+    if same:  # "-3" and "3" differ in a sign alone
+        return same[0] if len(same) == 1 else None
     alone = {letter for letter in map(_letter, _affirmed(_ALONE, text)) if letter in options}
     if alone:
         return alone.pop() if len(alone) == 1 else None
@@ -92,6 +93,10 @@ def _denied(found: re.Match[str]) -> bool:
     return bool(_DENIED_BEFORE.search(before) or _DENIED_BEHIND.match(behind))
 
 
+def _whole(text: str) -> str:
+    return " ".join(text.casefold().split()).strip(" .")
+
+
 def _plain(text: str) -> str:
     return " ".join(re.sub(r"[^\w\s]", " ", text.casefold()).split())
 
@@ -103,6 +108,8 @@ def _mentioned(text: str, options: Mapping[str, str]) -> str | None:
     for letter, option in sorted(options.items(), key=lambda pair: -len(_plain(pair[1]))):
         words = f" {_plain(option)} "
         if words.strip() and words in left:
+            if sum(_plain(other) == words.strip() for other in options.values()) > 1:
+                return None  # which of them is meant nothing tells
             if not all(_DENIED_BEFORE.search(before) for before in left.split(words)[:-1]):
                 found.append(letter)
             left = left.replace(words, " | ")
