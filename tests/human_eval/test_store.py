@@ -196,6 +196,26 @@ def test_who_is_named_later_gets_what_nobody_has_begun(tmp_path):
         }
 
 
+def test_second_opinions_of_somebody_who_has_gone_are_anothers(tmp_path):
+    """They stayed with whoever was gone where the first opinion was begun: nobody ever gave them."""
+
+    def items(store, *named):
+        settings = read_settings(tmp_path).model_copy(update={"annotators": named})
+        store.open_study(read_study(tmp_path, settings))
+        return {name: [one.item for one in store.assigned(name)] for name in ("anna", "ben", "carl")}
+
+    small_study(tmp_path)
+    with AnswerStore(tmp_path / "answers.sqlite") as store:
+        first = items(store, "anna", "ben")
+        assert sorted(first["anna"]) == sorted(first["ben"]) == ["a", "b"]
+        for item in ("a", "b"):
+            store.opened("anna", item)
+        store.opened("ben", "b")
+        expected = {"anna": first["anna"], "ben": ["b"], "carl": ["a"]}
+        assert items(store, "anna", "carl") == expected
+        assert items(store, "anna", "carl") == expected
+
+
 def test_an_annotators_items_are_listed_in_time_that_grows_with_their_number(tmp_path, monkeypatch):
     steps, connect = [0], answers.connect
 

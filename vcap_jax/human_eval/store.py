@@ -110,9 +110,16 @@ class AnswerStore(StoredAnswers):
         named = {annotator for (annotator,) in db.execute("SELECT DISTINCT annotator FROM assignments")}
         if named != set(settings.annotators) or db.execute(f"{begun} LIMIT 1").fetchone() is None:
             db.execute(f"DELETE FROM assignments WHERE item NOT IN ({begun})")
-        taken = {item for (item,) in db.execute("SELECT DISTINCT item FROM assignments")}
+        freed = self._taken_from_the_gone(db, settings.annotators)
+        taken = {item for (item,) in db.execute("SELECT DISTINCT item FROM assignments")} | set(freed)
         load = dict(db.execute("SELECT annotator, COUNT(*) FROM assignments GROUP BY annotator"))
         last = dict(db.execute("SELECT annotator, MAX(place) FROM assignments GROUP BY annotator"))
+        for item in freed:  # the second opinions that somebody who is gone was to give
+            has = {who for (who,) in db.execute("SELECT annotator FROM assignments WHERE item = ?", (item,))}
+            if free := [who for who in settings.annotators if who not in has]:
+                who = min(free, key=lambda name: load.get(name, 0))
+                load[who], last[who] = load.get(who, 0) + 1, last.get(who, -1) + 1
+                db.execute("INSERT INTO assignments VALUES (?, ?, ?)", (who, item, last[who]))
         given = assign(
             [item for item in study.items if item not in taken],
             settings.annotators,
@@ -125,6 +132,19 @@ class AnswerStore(StoredAnswers):
             first = last.get(annotator, -1) + 1
             rows = [(annotator, item, first + place) for place, item in enumerate(items)]
             db.executemany("INSERT INTO assignments VALUES (?, ?, ?)", rows)
+
+    def _taken_from_the_gone(self, db: sqlite3.Connection, named: Sequence[str]) -> list[str]:
+        """Takes from who is named no more the items that they have not begun, though others have; the items."""
+        marks = ", ".join("?" * len(named))
+        theirs = (
+            f"annotator NOT IN ({marks}) AND NOT EXISTS (SELECT 1 FROM events e WHERE "
+            "e.annotator = assignments.annotator AND e.item = assignments.item)"
+        )
+        rows = db.execute(
+            f"SELECT item FROM assignments WHERE {theirs} ORDER BY item", tuple(named)
+        ).fetchall()
+        db.execute(f"DELETE FROM assignments WHERE {theirs}", tuple(named))
+        return [item for (item,) in rows]
 
     # -- answers ---------------------------------------------------------------------------------------------
 
