@@ -43,6 +43,14 @@ def test_frames_that_a_seek_labels_wrongly_are_counted_from_the_start(tmp_path: 
         assert_frames(np.stack(list(read_frames(index, chosen))), chosen)
 
 
+def test_frames_of_a_file_without_times_of_showing_are_in_their_order(tmp_path: Path) -> None:
+    """AVI has none, so what FFmpeg makes of packets is in another order where frames lean on later ones."""
+    path = write_video(tmp_path / "a.avi", 24, options={"bf": "2"})
+    index = index_video(path)
+    for chosen in (list(range(24)), [1, 2, 3], [5], [20, 22]):
+        assert_frames(np.stack(list(read_frames(index, chosen))), chosen)
+
+
 @pytest.mark.parametrize("key_every", [1, 5, 1000])
 def test_any_choice_of_frames_is_found_whatever_the_key_frames(tmp_path: Path, key_every: int) -> None:
     index = index_video(write_video(tmp_path / "a.mp4", 40, key_every=key_every))

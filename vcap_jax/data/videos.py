@@ -182,7 +182,8 @@ def _index(source: Path, container: av.container.InputContainer) -> VideoIndex:
     stream = _moving(source, container)
     count, end = 0, 0
     shown: dict[int, bool] = {}
-    timed = True
+    # AVI has no presentation times: FFmpeg counts its packets, which are in another order where there are B-frames.
+    timed = container.format.name != "avi" or not stream.codec_context.has_b_frames
     hides = stream.codec_context.name == "vp8"
     for packet in container.demux(stream):
         if packet.size == 0 or packet.is_discard or (hides and not memoryview(packet)[0] & _VP8_SHOWN):
