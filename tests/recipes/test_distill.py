@@ -13,6 +13,7 @@ import pytest
 
 from vcap_jax.commands.distill import main as command
 from vcap_jax.configuration import ConfigError, load_config
+from vcap_jax.data.manifest import Sample
 from vcap_jax.data.references import PoolEntry, Provenance, ReferencePool
 from vcap_jax.parallel.fingerprint import fingerprint
 from vcap_jax.recipes import distill as module
@@ -120,9 +121,11 @@ def test_a_teacher_is_evaluated_where_students_keep_their_best_by_held_out_sampl
     def evaluations(ctx: RunContext, world: object) -> None:
         del world
         BestKeeper(ctx.config.logging, ctx.folder, ctx.processes, [])
+        # Who looks at those samples would say that nothing is held out.
+        assert "judged" not in [one.use for one in ctx.config.evaluation.evaluators]
         raise Reached
 
-    prepared = SimpleNamespace(ctx=ctx, samples=[], world=None)
+    prepared = SimpleNamespace(ctx=ctx, samples=[], world=None, heldout=())
     writer = SimpleNamespace(provenance=SimpleNamespace(weights="w"))
     monkeypatch.setattr(module, "prepare", lambda *_, **__: prepared)
     monkeypatch.setattr(module, "drawing", nullcontext)
@@ -131,6 +134,26 @@ def test_a_teacher_is_evaluated_where_students_keep_their_best_by_held_out_sampl
     monkeypatch.setattr(module, "Evaluations", evaluations)
     with pytest.raises(Reached):
         distill(config, folder, [Teacher(name="self")], say=lambda _: None)
+
+
+def test_all_teachers_have_the_same_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that came after the manifest had changed taught what happened to have references."""
+    config = load_config(RunConfig, [], ["reward.family=random", "data.manifest=mine.jsonl"])
+    folder = RunFolder.open(tmp_path / "all", config)
+    samples = [Sample(id=str(n), images=(Path(f"{n}.png"),)) for n in range(3)]
+    prepared = SimpleNamespace(ctx=None, samples=samples, world=None, heldout=())
+
+    def drawing(given: object) -> None:
+        raise Reached
+
+    monkeypatch.setattr(module, "prepare", lambda *_, **__: prepared)
+    monkeypatch.setattr(module, "drawing", drawing)
+    for _ in range(2):
+        with pytest.raises(Reached):
+            distill(config, folder, [Teacher(name="self")], say=lambda _: None)
+    prepared.samples = samples[1:]
+    with pytest.raises(ConfigError, match="to train on it has 2 samples, and had 3"):
+        distill(config, folder, [Teacher(name="late")], say=lambda _: None)
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.report.summary import FactRow
 from vcap_jax.reward.config import RewardConfig
 from vcap_jax.run.config import RunConfig
+from vcap_jax.run.manifest_note import remember_samples
 from vcap_jax.run.setup import heldout_samples, manifest_samples
 from vcap_jax.system.shutdown import TrainingStopped
 
@@ -55,7 +56,10 @@ class Rounds:
         if config.data.references is not None:
             assert Path(config.data.references).exists()
         assert (folder.data / "shared").exists() or config.data.manifest is not None
-        if heldout := heldout_samples(config):
+        heldout = heldout_samples(config)
+        if config.data.manifest is not None:
+            remember_samples(folder, config.data.manifest, manifest_samples(config, say), heldout)
+        if heldout:
             ctx = SimpleNamespace(config=config, folder=folder, processes=processes, say=say)
             self.compared_with[name] = heldout_pool(ctx, heldout).texts()
         if name == self.stops_at:
@@ -198,6 +202,29 @@ def test_held_out_captions_are_compared_with_the_same_references_in_all_rounds(
     )
     assert written == {"policy": [held], "a part by the policy": [held - 2]}.get(source, [])
     assert not any("does not compare" in text for text in said)
+
+
+@pytest.mark.parametrize("change", ["a row more", "held-out rows in it"])
+def test_a_manifest_that_has_changed_since_the_first_round_is_refused(
+    tmp_path: Path, rounds: Rounds, change: str
+) -> None:
+    """Each round noted what it found: a later one could be trained on what all are measured on."""
+    rows = [
+        json.dumps({"id": str(n), "image": f"{n}.png", "references": [f"by hand, {n}"]}) for n in range(20)
+    ]
+    manifest, apart = tmp_path / "m.jsonl", tmp_path / "heldout.jsonl"
+    manifest.write_text("\n".join(rows[:10]))
+    apart.write_text("\n".join(rows[10:15]))
+    config = RunConfig(data=DataConfig(manifest=str(manifest), heldout=str(apart)))
+    folder = opened(tmp_path)
+    module.self_improve(config, folder, rounds=1, say=lambda _: None)
+    module.self_improve(config, folder, rounds=2, say=lambda _: None)
+    manifest.write_text("\n".join(rows[:11] if change == "a row more" else rows[10:15]))
+    with pytest.raises(
+        ConfigError, match=r"m\.jsonl is not what the run in .*e1 began with: to train on it has"
+    ):
+        module.self_improve(config, folder, rounds=3, say=lambda _: None)
+    assert [name for name, _, _ in rounds.trained] == ["e1", "e2"]
 
 
 def test_a_round_that_was_begun_with_other_references_keeps_them_which_is_told(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from vcap_jax.grpo.advantages import group_advantages
 from vcap_jax.grpo.records import GroupResult, StepOutcome, StepReport
+from vcap_jax.recipes.sft import _Log
 from vcap_jax.report.metrics import read_metrics
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.reward.group import CandidateScore, GroupScores
@@ -73,3 +75,27 @@ def test_facts_are_counted_in_every_group_of_a_sample_that_occurs_twice(tmp_path
     (row,) = read_metrics(folder.metrics)
     assert row["facts/coverage"] == 0.5
     assert row["seconds/data"] == 0.5
+    log.evaluated(1, {"eval/heldout/coverage": 0.25})
+    (row,) = read_metrics(folder.metrics)
+    assert row["eval/heldout/coverage"] == 0.25
+
+
+def test_an_evaluation_goes_without_a_row_that_was_lost(tmp_path: Path) -> None:
+    """A run that was resumed at such a step ended in an error, at every start."""
+    config, folder = RunConfig(), RunFolder(tmp_path)
+    log = RunLog(
+        config,
+        folder,
+        total=3,
+        done=2,
+        learning_rate=lambda step: 0.0,
+        world=None,
+        second_judge=None,
+        trackers=Trackers(config, folder, print, groups=2),
+    )
+    log.evaluated(2, {"eval/heldout/coverage": 0.25})
+    assert list(read_metrics(folder.metrics)) == []
+    ctx: Any = SimpleNamespace(config=config, folder=folder)
+    supervised = _Log(ctx, Trackers(config, folder, print, groups=2), total=3, done=2)
+    supervised.evaluated(2, {"eval/heldout/coverage": 0.25})
+    assert list(read_metrics(folder.metrics)) == []

@@ -20,7 +20,7 @@ from pathlib import Path
 from vcap_jax.captioning.parts import check_plan
 from vcap_jax.configuration import ConfigError
 from vcap_jax.data.references import ReferencePool
-from vcap_jax.evals.config import HELDOUT
+from vcap_jax.evals.config import HELDOUT, JUDGED
 from vcap_jax.parallel.fingerprint import fingerprint
 from vcap_jax.parallel.processes import ALONE, Processes
 from vcap_jax.recipes.best_of_n import choose_best, score_candidates
@@ -38,6 +38,7 @@ from vcap_jax.run.evaluation import Evaluations
 from vcap_jax.run.folders import open_subrun
 from vcap_jax.run.judge import answering_judge, reward_family, reward_session, reward_settings
 from vcap_jax.run.judge_domain import check_judge_domain
+from vcap_jax.run.manifest_note import remember_samples
 from vcap_jax.run.setup import Prepared, drawing, prepare
 from vcap_jax.run.turns import all_asleep
 from vcap_jax.system.json_records import as_record
@@ -209,6 +210,7 @@ def _candidates_to_best(whole: _Undertaking, teacher: Teacher, stage: Path) -> N
     references: ReferencePool | None = None
     base = whole.prepare()
     samples = base.samples
+    remember_samples(whole.folder, config.data.manifest, samples, base.heldout)  # the same for all teachers
     if family.asks_judge(config.reward):
         check_judge_domain(base.ctx, samples)
     if family.uses_reference(config.reward):
@@ -217,6 +219,10 @@ def _candidates_to_best(whole: _Undertaking, teacher: Teacher, stage: Path) -> N
         # By the base or as configured, once for all teachers.
         with drawing(base) as ready:
             references = reference_pool(ready.ctx, samples)
+        if without := references.missing(samples):
+            whole.say(
+                f"{len(without)} samples have no reference and are left out, the first: {', '.join(without[:5])}"
+            )
         samples = [sample for sample in samples if sample.id in references]
     source = _source(config, teacher)
     taught = base
@@ -249,7 +255,12 @@ def _candidates_to_best(whole: _Undertaking, teacher: Teacher, stage: Path) -> N
         told["weights"] = written.weights
         del writer  # and with it this process's copy of the teacher
         # No checkpoint of a teacher is kept as its best, and only students have held-out samples scored.
-        kept = dataclasses.replace(config, logging=dataclasses.replace(config.logging, keep_best=None))
+        others = tuple(one for one in config.evaluation.evaluators if one.use != JUDGED)
+        kept = dataclasses.replace(
+            config,
+            logging=dataclasses.replace(config.logging, keep_best=None),
+            evaluation=dataclasses.replace(config.evaluation, evaluators=others),
+        )
         here = dataclasses.replace(ready.ctx, config=kept, folder=RunFolder(stage))
         evaluations = Evaluations(here, ready.world)
         measured = evaluations.of_policy("teacher", ready.ctx.policy.trainable)
@@ -273,7 +284,7 @@ def _candidates_to_best(whole: _Undertaking, teacher: Teacher, stage: Path) -> N
         )
         best.write(stage / "best.jsonl", provenance, created=datetime.now(UTC).isoformat(timespec="seconds"))
         told["selection"] = asdict(selection)
-        told["left_out"] = len(samples) - selection.samples
+        told["left_out"] = len(base.samples) - selection.samples
         if taught.world is not None:
             told["candidates"] = pool_shares(drawn, taught.world)
             told["best"] = pool_shares(best, taught.world)

@@ -33,7 +33,8 @@ from vcap_jax.run.config import RunConfig
 from vcap_jax.run.context import RunContext
 from vcap_jax.run.folders import open_subrun
 from vcap_jax.run.judge import answering_judge, reward_family
-from vcap_jax.run.setup import drawing, heldout_samples, prepare
+from vcap_jax.run.manifest_note import MANIFEST_NOTE, remember_samples
+from vcap_jax.run.setup import drawing, heldout_samples, manifest_samples, prepare
 from vcap_jax.run.turns import all_asleep
 from vcap_jax.system.json_records import as_record
 from vcap_jax.system.json_values import JsonDict, JsonObject, read_json_object
@@ -72,6 +73,7 @@ def self_improve(
             say(f"{stage.root} is complete")
         else:
             if number > 1:
+                processes.on_process_0(f"samples of {name}", partial(_check_samples, config, e1))
                 # Also before a pool is written, not only before the round that asks it: a pool may take hours.
                 with answering_judge(own, stage, say, processes, second=own.second_judge):
                     _references_by(config, folder, f"e{number - 1}", stage, say, processes)
@@ -103,6 +105,13 @@ def self_improve(
     if rows:
         say(shares_table(rows))
     return summary
+
+
+def _check_samples(config: RunConfig, first: RunFolder) -> None:
+    """Raises ConfigError where a later round would learn from other samples than e1, or have others held out."""
+    if config.data.manifest is not None and (first.root / MANIFEST_NOTE).exists():
+        training = manifest_samples(config, lambda _: None)
+        remember_samples(first, config.data.manifest, training, heldout_samples(config))
 
 
 def _hand_on(config: RunConfig, *, first: RunFolder, later: RunFolder) -> None:

@@ -185,7 +185,8 @@ class _Log:
         self._progress.update(step, row)
 
     def evaluated(self, step: int, columns: Mapping[str, float]) -> None:
-        self._metrics.complete(step, columns)
+        if self._metrics.last_step == step:  # a lost row was told
+            self._metrics.complete(step, columns)
 
     def close(self) -> None:
         self._progress.close()

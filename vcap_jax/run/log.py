@@ -104,8 +104,9 @@ class RunLog:
         self._progress.update(report.step, row)
 
     def evaluated(self, step: int, columns: Mapping[str, float]) -> None:
-        """Adds an evaluation's columns to the row of ``step``, the last one."""
-        self._metrics.complete(step, columns)
+        """Adds an evaluation's columns to the row of ``step``, the last one, unless that was lost, which was told."""
+        if self._metrics.last_step == step:
+            self._metrics.complete(step, columns)
 
     def close(self) -> None:
         """Ends the progress line, draws page and plots a last time."""
