@@ -23,6 +23,20 @@ from vcap_jax.world.image_scenes import sample_image_scene
 from vcap_jax.world.splits import EmbeddedData
 
 
+def run_log(config: RunConfig, folder: RunFolder, *, done: int, world: EmbeddedData | None = None) -> RunLog:
+    """Of a run of three steps."""
+    return RunLog(
+        config,
+        folder,
+        total=3,
+        done=done,
+        learning_rate=lambda step: 0.0,
+        world=world,
+        second_judge=None,
+        trackers=Trackers(config, folder, print, groups=2),
+    )
+
+
 def test_facts_are_counted_in_every_group_of_a_sample_that_occurs_twice(tmp_path: Path) -> None:
     scene = sample_image_scene(0, 0)
     full = full_caption(scene, np.random.default_rng(0))
@@ -47,16 +61,7 @@ def test_facts_are_counted_in_every_group_of_a_sample_that_occurs_twice(tmp_path
     rewards = np.array([scores.rewards] * 2, float)
     folder = RunFolder(tmp_path)
     config: Any = RunConfig(logging=LoggingConfig(samples_every=2))
-    log = RunLog(
-        config,
-        folder,
-        total=3,
-        done=0,
-        learning_rate=lambda step: 0.0,
-        world=world,
-        second_judge=None,
-        trackers=Trackers(config, folder, print, groups=2),
-    )
+    log = run_log(config, folder, done=0, world=world)
     log.step(
         StepReport(
             step=1,
@@ -83,16 +88,7 @@ def test_facts_are_counted_in_every_group_of_a_sample_that_occurs_twice(tmp_path
 def test_an_evaluation_goes_without_a_row_that_was_lost(tmp_path: Path) -> None:
     """A run that was resumed at such a step ended in an error, at every start."""
     config, folder = RunConfig(), RunFolder(tmp_path)
-    log = RunLog(
-        config,
-        folder,
-        total=3,
-        done=2,
-        learning_rate=lambda step: 0.0,
-        world=None,
-        second_judge=None,
-        trackers=Trackers(config, folder, print, groups=2),
-    )
+    log = run_log(config, folder, done=2)
     log.evaluated(2, {"eval/heldout/coverage": 0.25})
     assert list(read_metrics(folder.metrics)) == []
     ctx: Any = SimpleNamespace(config=config, folder=folder)

@@ -17,7 +17,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -185,6 +185,14 @@ class ReferencePool:
     def missing(self, samples: Iterable[Sample]) -> list[str]:
         """Ids of the samples that have no reference here."""
         return [sample.id for sample in samples if sample.id not in self._entries]
+
+    def covered(self, samples: Sequence[Sample], say: Callable[[str], None]) -> list[Sample]:
+        """The samples that have a reference here; says how many have none."""
+        if without := self.missing(samples):
+            say(
+                f"{len(without)} samples have no reference and are left out, the first: {', '.join(without[:5])}"
+            )
+        return [sample for sample in samples if sample.id in self]
 
     def pick(self, sample_id: str, seed: int, step: int) -> str:
         """One of the sample's references, uniform over (seed, step), the same for the same arguments."""

@@ -219,11 +219,7 @@ def _candidates_to_best(whole: _Undertaking, teacher: Teacher, stage: Path) -> N
         # By the base or as configured, once for all teachers.
         with drawing(base) as ready:
             references = reference_pool(ready.ctx, samples)
-        if without := references.missing(samples):
-            whole.say(
-                f"{len(without)} samples have no reference and are left out, the first: {', '.join(without[:5])}"
-            )
-        samples = [sample for sample in samples if sample.id in references]
+        samples = references.covered(samples, whole.say)
     source = _source(config, teacher)
     taught = base
     if teacher.source is not None:

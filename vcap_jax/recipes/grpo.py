@@ -94,12 +94,7 @@ def run(
         # -- references -----------------------------------------------------------------------------------
         pool = reference_pool(ctx, samples) if family.uses_reference(config.reward) else None
         if pool is not None:
-            without = pool.missing(samples)
-            if without:
-                say(
-                    f"{len(without)} samples have no reference and are left out, the first: {', '.join(without[:5])}"
-                )
-            samples = [sample for sample in samples if sample.id in pool]
+            samples = pool.covered(samples, say)
         compared_with = None
         if prepared.heldout and family.uses_reference(config.reward):
             compared_with = heldout_pool(ctx, prepared.heldout)
