@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 
 from vcap_jax.system.clock import Clock
 
+_BEGINNING = 1000.0
+"""What it shows at first."""
 _TURNS = 200
 """Of the event loop without anything new, after which everything is taken to wait."""
 
@@ -31,14 +33,15 @@ class FakeClock(Clock):
 
     It stands still while anybody is inside a ``deadline``, which is to say while a request is out: how long an answer
     takes is then not for the machine to decide. A server that is never to answer is told of by ``advance``. For one
-    event loop; what threads do is not seen, so nothing that is measured should wait for one.
+    event loop; what threads do is not seen, so nothing that is measured should wait for one. An error in what was to
+    happen at a moment cancels all tasks of the loop, which would else wait for ever.
 
     slept: all that was asked of ``sleep``.
     """
 
     def __init__(self) -> None:
         self.slept: list[float] = []
-        self._now = 1000.0
+        self._now = _BEGINNING
         self._moments: list[_Moment] = []
         self._count = self._out = self._activity = 0
         self._watching = False
@@ -150,4 +153,11 @@ class FakeClock(Clock):
             asyncio.get_running_loop().call_soon(self._turn, activity, turns + 1)
         else:
             self._watching = False
-            self._until(moment.time)
+            try:
+                self._until(moment.time)
+            except BaseException as error:
+                for task in asyncio.all_tasks():
+                    task.cancel(
+                        f"what was to happen after {moment.time - _BEGINNING:g} s has failed: {error!r}"
+                    )
+                raise

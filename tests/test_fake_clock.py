@@ -25,6 +25,20 @@ def test_hours_pass_at_once_and_in_order() -> None:
     assert sorted(clock.slept) == [5, 3600, 10_000]
 
 
+def test_an_error_at_a_moment_ends_the_wait() -> None:
+    clock = FakeClock()
+
+    def fail() -> None:
+        raise OSError("address already in use")
+
+    async def run() -> None:
+        clock.after(5, fail)
+        await clock.sleep(10)
+
+    with pytest.raises(asyncio.CancelledError, match=r"after 5 s has failed: .*already in use"):
+        asyncio.run(run())
+
+
 def test_an_event_is_waited_for_as_long_as_is_said() -> None:
     clock = FakeClock()
 

@@ -49,6 +49,7 @@ OF_SEVERAL_MODULES = {
     "grpo/test_lora_step.py",
     "grpo/test_rollout_weights.py",
     # What the tests are made with.
+    "reward/test_scripted_judge.py",
     "test_fake_clock.py",
     "test_mirror.py",
     "test_quick_compile.py",

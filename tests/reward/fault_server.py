@@ -19,6 +19,7 @@ from typing import Any, Self
 from aiohttp import web
 
 from gpu_judge.openai_api import Judge, completion
+from tests.listening import accept_no_more
 from tests.patience import GUARD_S
 from tests.reward.scripted_judge import greets
 from vcap_jax.system.event_loop import LoopThread
@@ -92,10 +93,14 @@ class FaultServer:
         app.router.add_get("/health", self._health)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         await self._runner.setup()
-        self._site = web.TCPSite(self._runner, "127.0.0.1", 0)
-        await self._site.start()
-        self.port = int(self._runner.addresses[0][1])
+        await self._listen(0)
         self.url = f"http://127.0.0.1:{self.port}"
+
+    async def _listen(self, port: int) -> None:
+        self._socket = socket.create_server(("127.0.0.1", port))
+        self.port = int(self._socket.getsockname()[1])
+        self._site = web.SockSite(self._runner, self._socket)
+        await self._site.start()
 
     async def _stop(self) -> None:
         if self._shut is not None:
@@ -135,6 +140,7 @@ class FaultServer:
 
     async def _refuse_for_a_while(self) -> None:
         self.outages += 1
+        await accept_no_more(self._socket)
         await self._site.stop()
         server = self._runner.server
         assert server is not None
@@ -142,8 +148,7 @@ class FaultServer:
             if connection._current_request is None and connection.transport is not None:
                 connection.transport.close()
         await asyncio.sleep(self._refuse_s)
-        self._site = web.TCPSite(self._runner, "127.0.0.1", self.port, reuse_address=True)
-        await self._site.start()
+        await self._listen(self.port)
         self._shut = None
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from aiohttp import web
 
+from tests.listening import accept_no_more
 from tests.patience import GUARD_S
 from tests.sleeping import Sleeper
 from vcap_jax.reward.endpoint import GREETED
@@ -112,9 +114,9 @@ class ScriptedJudge:
             app.router.add_routes(self.sleeper.routes())
         self._runner = web.AppRunner(app, shutdown_timeout=0.1)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", self.port, reuse_address=True)
-        await site.start()
-        self.port = int(self._runner.addresses[0][1])
+        self._socket = socket.create_server(("127.0.0.1", self.port))
+        await web.SockSite(self._runner, self._socket).start()
+        self.port = int(self._socket.getsockname()[1])
 
     async def _health(self, request: web.Request) -> web.Response:
         await self.before["health"]()
@@ -175,9 +177,13 @@ class ScriptedJudge:
             payload["prompt_token_ids"] = reply.prompt_token_ids
         return web.json_response(payload, status=reply.status, headers=reply.headers)
 
+    async def _stop(self) -> None:
+        await accept_no_more(self._socket)
+        await self._runner.cleanup()
+
     def stop(self) -> None:
         """As a crash: connections break, nobody listens."""
-        self._loop.run(self._runner.cleanup(), GUARD_S)
+        self._loop.run(self._stop(), GUARD_S)
 
     def start(self) -> None:
         self._loop.run(self._start(), GUARD_S)
