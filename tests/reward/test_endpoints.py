@@ -32,6 +32,16 @@ def text_of(body: dict[str, Any]) -> str:
     return body["messages"][0]["content"][-1]["text"]
 
 
+def groups(urls: tuple[str, ...], each: int) -> list[str]:
+    """Routes, ``each`` of them for every address: ports are random, and so is which address a route prefers."""
+    routes: dict[int, list[str]] = {index: [] for index in range(len(urls))}
+    number = 0
+    while min(map(len, routes.values())) < each:
+        routes[preference(f"g{number}", urls)[0]].append(f"g{number}")
+        number += 1
+    return [route for found in routes.values() for route in found[:each]]
+
+
 class Asked:
     """All questions at once; all time that passes is the clock's. then: called with how many have been answered."""
 
@@ -95,18 +105,18 @@ def test_a_group_goes_to_one_endpoint_and_groups_to_all(
     judges: list[Any], settings: Any, clock: FakeClock
 ) -> None:
     urls = tuple(judge.url for judge in judges)
-    asked = Asked(settings(urls=urls), [f"group {k // 4}" for k in range(80)], clock)
+    asked = Asked(settings(urls=urls), [group for group in groups(urls, 7) for _ in range(4)], clock)
     assert all(isinstance(score, Scores) for score in asked.scores)
     places: dict[str, set[int]] = {}
     for number, judge in enumerate(judges):
         for body in judge.bodies:
             places.setdefault(text_of(body).rsplit(" ", 1)[0], set()).add(number)
-    assert len(places) == 20
+    assert len(places) == 21
     assert all(len(where) == 1 for where in places.values())
-    assert all(judge.bodies for judge in judges)
+    assert [len(judge.bodies) for judge in judges] == [28, 28, 28]
     each = asked.statistics.endpoints
     assert [each[url].requests for url in urls] == [len(judge.bodies) for judge in judges]
-    assert sum(one.judged for one in each.values()) == asked.statistics.judged == 80
+    assert sum(one.judged for one in each.values()) == asked.statistics.judged == 84
 
 
 def test_concurrency_is_of_each_endpoint(
@@ -117,7 +127,8 @@ def test_concurrency_is_of_each_endpoint(
         reply = replies.verdict()
         reply.hold, reply.delay = lambda judge=judge: judge.most_running >= 2, 0.05
         judge.answer = lambda body, n, reply=reply: reply
-    Asked(settings(urls=tuple(j.url for j in judges), concurrency=2), [f"g{k}" for k in range(24)], clock)
+    urls = tuple(judge.url for judge in judges)
+    Asked(settings(urls=urls, concurrency=2), groups(urls, 8), clock)
     assert [judge.most_running for judge in judges] == [2, 2, 2]
 
 
@@ -149,7 +160,7 @@ def test_an_endpoint_that_breaks_connections_is_left_out_and_comes_back(
     ill = judges[0]
     broken = replies.Reply(drop=True)
     ill.answer = lambda body, n: broken if n < 6 else replies.verdict()
-    routes = [f"g{k}" for k in range(300) if preference(f"g{k}", urls)[0] == 0][:30]
+    routes = groups(urls, 30)[:30]
 
     async def run() -> None:
         config = settings(urls=urls, breaker_failures=3, concurrency=3)
