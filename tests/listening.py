@@ -15,6 +15,8 @@ async def accept_no_more(listening: socket.socket) -> None:
     A server that is closed with a connection between the two makes no handler and leaves the connection open, and
     whoever asks on it waits for ever.
     """
+    if listening.fileno() < 0:
+        return  # it has been closed before
     asyncio.get_running_loop().remove_reader(listening)
     for _ in range(_TURNS):
         await asyncio.sleep(0)

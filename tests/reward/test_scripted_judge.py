@@ -19,3 +19,4 @@ def test_no_connection_outlives_a_crash(judge: Any) -> None:
                 connection.sendall(b"GET /health HTTP/1.1\r\nHost: judge\r\n\r\n")
                 assert connection.recv(1) == b""
         judge.start()
+    judge.stop()  # as it is closed at the end of a test in which it has crashed
