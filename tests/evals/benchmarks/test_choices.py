@@ -41,6 +41,24 @@ OPTIONS = lettered(["a dog", "blue", "dark red", "red"])
         ("It is not blue.", None),
         ("It isn't blue, it is red", "D"),
         ("a different red", "D"),
+        # Other options are spoken of beside the one that is given.
+        ("The answer is B, because option A would need a sunny day.", "B"),
+        ("The answer is b.", "B"),
+        ("Answer: c", "C"),
+        ("B. Option A would be another animal.", "B"),
+        ("The best answer is A rather than option C.", "A"),
+        ("It is B, unlike choice A.", "B"),
+        ("The correct answer is (c). Option A describes another scene.", "C"),
+        ("Final answer: A\nOption B can be ruled out.", "A"),
+        ("Option A: no. Option B: yes. Option C: no.\n\n**B**", "B"),
+        ("Option C describes another scene.\n\n\\boxed{B}", "B"),
+        ("Option C does not fit. <answer>B</answer>", "B"),
+        ("I would rule out option A and option C. B.", "B"),
+        ("A: wrong; B: right", "B"),
+        ("A) is false, so B)", "B"),
+        ("Option D.", "D"),
+        ("A. That is what option B says.\n\nC", None),
+        ("Option A has a dog, option B has none.", None),
         # What gives no option, or two.
         ("A cat sits there", None),
         ("bright", None),
@@ -80,13 +98,45 @@ def test_options_in_lines() -> None:
         ("> 5", ["< 5", "> 5"], "B"),
         ("c++", ["C", "C++"], "B"),
         ("1/2", ["1:2", "1/2"], "B"),
-        # Which of them is meant nothing tells that is read here.
-        ("The result is 3.", ["-3", "3", "4"], None),
-        ("(3)", ["-3", "3"], None),
+        ("The result is 3.", ["-3", "3", "4"], "B"),
+        ("The result is -3.", ["-3", "3", "4"], "A"),
+        ("(3)", ["-3", "3"], "B"),
+        ("3 or -3", ["-3", "3"], None),
         ("The result is 4.", ["-3", "3", "4"], "C"),
     ],
 )
 def test_options_that_differ_in_a_sign_are_not_taken_for_each_other(
     answer: str, options: list[str], letter: str | None
 ) -> None:
+    assert read_choice(answer, lettered(options)) == letter
+
+
+@pytest.mark.parametrize(
+    ("answer", "options", "letter"),
+    [
+        # A refusal is no "No".
+        ("There is no information about this in the description.", ["Yes", "No"], None),
+        ("I have no way of knowing.", ["Yes", "No"], None),
+        ("No dog is mentioned.", ["Yes", "No"], "B"),
+        ("It is not mentioned, so no.", ["Yes", "No"], "B"),
+        ("Yes. There is no dog.", ["Yes", "No"], "A"),
+        ("The one on the left", ["one", "two"], None),
+        # A number is read whole.
+        ("The distance is 2.5 metres.", ["5 metres", "7 metres"], None),
+        ("It is 2.5 metres.", ["5 metres", "2.5 metres"], "B"),
+        ("about 1,500", ["500", "2000"], None),
+        ("about 1,500 people", ["500", "1,500"], "B"),
+        ("10:30", ["30", "10:00"], None),
+        ("It is -5 degrees.", ["5 degrees", "10 degrees"], None),
+        ("It is −5 degrees.", ["5 degrees", "-5 degrees"], "B"),
+        ("The sign says 1/2 mile", ["2 mile", "1 mile"], None),
+        ("It is 30", ["30%", "0.3"], None),
+        # A letter may be part of an option.
+        ("It leads to point C.", ["Point C", "Point A", "Point B"], "A"),
+        ("It shows vitamin C", ["Vitamin A", "Vitamin C", "Vitamin D"], "B"),
+        ("It shows vitamin C, so the answer is B", ["Vitamin A", "Vitamin C", "Vitamin D"], "B"),
+        ("It is C++", ["C", "C++", "C#"], "B"),
+    ],
+)
+def test_a_part_of_something_else_is_no_option(answer: str, options: list[str], letter: str | None) -> None:
     assert read_choice(answer, lettered(options)) == letter

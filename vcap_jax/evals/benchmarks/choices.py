@@ -8,37 +8,55 @@ the same answers: one takes "The answer is B because A dog" for A and nothing fo
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from string import ascii_uppercase
 
 LETTERS = ascii_uppercase
 
 _AFTER_A_LETTER = (
     r"because|since|as|for|and|or|but|not|which|that|is|was|would|seems|due|given|based|here|in|from|the"
+    r"|rather than|instead of|unlike|has|does|can|could|fits|matches|says|shows|describes|mentions"
 )
 # "A dog" has an article, "A because" a letter; the same for the pronoun "I".
 _CAPITAL = rf"(?:[B-HJ-Z]|[AI](?![ \t]+(?!(?:{_AFTER_A_LETTER})\b)[a-z])(?!['’]))"
-_NOT_ONE_OF_TWO = r"(?!\W*(?:and|or|[/,&])\W*[A-Za-z]\b)"
-_STATED = re.compile(
-    r"(?i:\b(?:answer|option|choice)\b(?:\s+(?:is|would be|should be))?)\s*[:=]?[\s*_\"'`(\[{]*"
-    r"(?:(?i:option|choice)\s+[\s*_\"'`(\[{]*)?"
-    rf"(?:({_CAPITAL})\b|(?<=[(\[])([a-z])(?=[)\]])){_NOT_ONE_OF_TWO}"
+_NOT_ONE_OF_TWO = r"(?!\W*(?:\b(?:and|or)\b|[/,&])\W*[A-Zb-hj-z]\b)"
+_OPENING, _CLOSING = r"[\s*_\"'`(\[{]*", r"[\s*_\"'`)\]}]*"
+# A small letter is one where it stands in brackets, or ends the clause: "the answer is a mystery" gives none.
+_LETTER = (
+    rf"(?:({_CAPITAL})\b|(?<=[(\[{{])([a-z])(?=[)\]}}])|\b([a-z])(?={_CLOSING}(?:[.,;!]|\n|$)))"
+    rf"{_NOT_ONE_OF_TWO}"
 )
-_WHOLE = re.compile(r"[\s*_\"'`(\[{]*([A-Za-z])[\s*_\"'`)\]}.:,]*")
+_OPTION = r"(?i:option|choice)"
+_IS = r"\s*(?i:\b(?:is|would be|should be)\b)?\s*[:=]?"
+# "the answer is B", "Answer: (c)", "the correct option is D", "\boxed{B}", "<answer>B</answer>".
+_STATED = re.compile(
+    rf"(?:\b(?:(?i:answer)|(?i:correct|right|best)\s+{_OPTION})\b{_IS}|\\boxed\{{(?:\\text)?|<(?i:answer)>)"
+    rf"{_OPENING}(?:{_OPTION}\s+{_OPENING})?{_LETTER}"
+)
+_NAMED = re.compile(rf"\b{_OPTION}\b{_IS}{_OPENING}{_LETTER}")
+_WHOLE = re.compile(rf"{_OPENING}([A-Za-z])[\s*_\"'`)\]}}.:,]*")
 _BEGINS = re.compile(
     rf"[\s*_\"'`]*(?:[(\[]([A-Za-z])[)\]]|([A-Za-z])[*_]*[).:](?=\s|\*|$)|({_CAPITAL})\b[*_]*(?=\s|,|$))"
     rf"{_NOT_ONE_OF_TWO}"
 )
+_ENDS = re.compile(rf"[.!?:\n]{_OPENING}([A-Z])[\s*_\"'`)\]}}.]*$")
 _ALONE = re.compile(rf"(?:[(\[]([A-Za-z])[)\]]|(?<![\w'’-])({_CAPITAL})(?![\w'’-]))")
 
-# "not B", "it isn't (b)", "neither red nor", "cannot be option A"; and behind a letter "is wrong", "is not".
+# "not B", "it isn't (b)", "neither red nor", "rather than option A"; and behind a letter "is wrong", "is not".
 _DENIED_BEFORE = re.compile(
-    r"\b(?:not|neither|nor|cannot|(?:is|are|was|ca|does|do)n['’ ]t)(?:\s+be)?(?:\s+(?:option|choice|the))?"
-    r"[\s*_\"'`(\[{]*$",
+    r"(?:\b(?:not|neither|nor|cannot|(?:is|are|was|ca|does|do)n['’ ]t)(?:\s+be)?"
+    r"|\b(?:rather than|instead of|unlike|rul(?:e|ed|es|ing) out|eliminat(?:e|ed|es|ing)|exclud(?:e|ed|es|ing)))"
+    r"(?:\s+(?:option|choice|the))?[\s*_\"'`(\[{]*$",
     re.IGNORECASE,
 )
 _DENIED_BEHIND = re.compile(
-    r"[\s*_\"'`)\]}]*\b(?:is\s+(?:not|wrong|incorrect)|isn['’]t|can(?:not|['’]t)\s+be)\b", re.IGNORECASE
+    r"[\s*_\"'`)\]}]*(?:\b(?:is\s+(?:not|wrong|incorrect|false)|isn['’]t|can(?:not|['’]t)\s+be)\b"
+    r"|:\s*(?:no|wrong|incorrect|false)\b)",
+    re.IGNORECASE,
+)
+# Words that are an option's text elsewhere: "there is no hint", "the one on the left".
+_NO_OPTION = re.compile(
+    r"(?<=\w\W)\bno\b(?=\s+\w)|\b(?:the|this|that|each|every|any|no|which)\s+one\b", re.IGNORECASE
 )
 
 
@@ -58,32 +76,36 @@ def read_choice(answer: str, options: Mapping[str, str]) -> str | None:
     """The letter of the option that an answer gives; None where it gives none or does not say which of two.
 
     options: texts by letter. In order: a stated answer ("the answer is B", "Answer: (c)"; the last one counts), an
-    answer that is one letter or begins with one ("b", "B. not A"), the text of an option, a single letter that stands
-    alone, the only option whose text occurs. What stands before ``</think>`` does not count, nor does what is denied
-    ("not B", "option B is wrong").
+    answer that is one letter, or begins or ends with one ("b", "B. not A"), the only option that is named ("option B"),
+    the text of an option, a single letter that stands alone, the only option whose text occurs. What stands before
+    ``</think>`` does not count, nor does what is denied ("not B", "option B is wrong").
     """
     text = answer.rpartition("</think>")[2].strip()
-    if stated := [letter for letter in map(_letter, _affirmed(_STATED, text)) if letter in options]:
+    if stated := _letters(_STATED, text, options):
         return stated[-1]
-    for found in (_WHOLE.fullmatch(text), _BEGINS.match(text)):
-        if found is not None and not _denied(found) and _letter(found) in options:
-            return _letter(found)
+    at_an_end = {
+        _letter(found)
+        for found in (_WHOLE.fullmatch(text), _BEGINS.match(text), _ENDS.search(text))
+        if found is not None and not _denied(found) and _letter(found) in options
+    }
     exact = [letter for letter, option in options.items() if _whole(option) == _whole(text)]
     same = exact or [letter for letter, option in options.items() if _plain(option) == _plain(text)]
-    if same:  # "-3" and "3" differ in a sign alone
-        return same[0] if len(same) == 1 else None
-    alone = {letter for letter in map(_letter, _affirmed(_ALONE, text)) if letter in options}
-    if alone:
+    for found in (at_an_end, set(_letters(_NAMED, text, options)), same):
+        if found:
+            return next(iter(found)) if len(found) == 1 else None
+    if alone := set(_letters(_ALONE, _without_names(text, options), options)):
         return alone.pop() if len(alone) == 1 else None
-    return _mentioned(_plain(text), options)
+    return _mentioned(_plain(_NO_OPTION.sub(" ", text)), options)
 
 
 def _letter(found: re.Match[str]) -> str:
     return next(group for group in found.groups() if group is not None).upper()
 
 
-def _affirmed(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
-    return (found for found in pattern.finditer(text) if not _denied(found))
+def _letters(pattern: re.Pattern[str], text: str, options: Mapping[str, str]) -> list[str]:
+    """Those of options, as they follow one another, but for what is denied."""
+    found = [_letter(one) for one in pattern.finditer(text) if not _denied(one)]
+    return [letter for letter in found if letter in options]
 
 
 def _denied(found: re.Match[str]) -> bool:
@@ -97,8 +119,26 @@ def _whole(text: str) -> str:
     return " ".join(text.casefold().split()).strip(" .")
 
 
+# Of a number or a name: "2.5", "10:30", "1/2", "-5", "30%", "C++".
+_SIGNS = re.compile(r"(?<=\d)[.,:/-](?=\d)|(?<!\w)-(?=\d)|(?<=\d)%|(?<=[a-z])[+#]+|(?<=\+)\+")
+
+
 def _plain(text: str) -> str:
-    return " ".join(re.sub(r"[^\w\s]", " ", text.casefold()).split())
+    """In words, without punctuation but for what belongs to a number or a name."""
+    text = text.casefold().replace("−", "-")
+    kept = {place for found in _SIGNS.finditer(text) for place in range(*found.span())}
+    return " ".join(
+        "".join(c if place in kept or re.match(r"[\w\s]", c) else " " for place, c in enumerate(text)).split()
+    )
+
+
+def _without_names(text: str, options: Mapping[str, str]) -> str:
+    """Without the options' own texts in which a letter stands alone ("Vitamin C")."""
+    for option in options.values():
+        if _ALONE.search(option) and len(option.strip()) > 1:
+            words = r"\s+".join(map(re.escape, option.split()))
+            text = re.sub(rf"(?<!\w){words}(?!\w)", " ", text, flags=re.IGNORECASE)
+    return text
 
 
 def _mentioned(text: str, options: Mapping[str, str]) -> str | None:
