@@ -43,8 +43,14 @@ def test_the_forms_of_public_scripts_are_understood(text: str, tmp_path: Path) -
         ('[{"id": "x", "caption": null}]', "or say with failure why"),
         (
             '[{"id": "x", "caption": "A red car.", "prediction": "A car."}]',
-            "two texts, caption and prediction",
+            "several texts, caption and prediction",
         ),
+        (
+            '[{"id": "x", "captions": ["A red car."], "prediction": "A car."}]',
+            "several texts, captions and prediction",
+        ),
+        ('[{"id": "x", "caption": "A red car.", "answer": "A car."}]', "several texts, caption and answer"),
+        ('[{"id": "x", "text": "Describe it.", "answer": "A car."}]', "several texts, text and answer"),
         ('{"x": "A car \\ud83d."}', r"the caption of 'x' holds '\\ud83d', half of a character"),
         ('{"id": "x", "caption": "y"}\nnonsense', ":2: not valid JSON"),
         ('{"x": "A car.", "x": "A red car."}', "'x' stands twice in one object: leave one out"),
@@ -165,6 +171,8 @@ def test_of_samples_whose_names_differ_in_the_folder_alone_none_gets_another_one
         ([{"id": "a", "prediction": "A.", "references": ["R."]}], "predictions"),
         ([{"image_name": "a.jpg", "captions": ["A."]}], "predictions"),
         ([{"id": "a", "captions": "A."}], "predictions"),
+        ([{"id": "a", "captions": ["A."], "prediction": "A."}], "predictions"),
+        ([{"id": "a", "prediction": "A.", "answer": "yes"}], "predictions"),
         ([{"id": "a", "references": ["R."]}], "pool"),
     ],
 )

@@ -51,9 +51,10 @@ def form_of(path: Path) -> Literal["entries", "pool", "predictions"]:
                 row = parse_json(line) if line.strip() else {}
                 if not isinstance(row, dict):
                     return "predictions"
-                if isinstance(row.get("captions"), list) and "id" in row:
+                others = row.keys() & set(_CAPTIONS) - {"captions"}
+                if isinstance(row.get("captions"), list) and "id" in row and not others:
                     return "entries"
-                if row.keys() & set(_CAPTIONS):
+                if others or "captions" in row:
                     return "predictions"
                 if row.keys() & {"pool", "references"}:
                     return "pool"
@@ -177,11 +178,11 @@ def _predictions(path: Path) -> dict[str, str]:
                 f"{path}: entry {number} names no sample: give it one of the keys {', '.join(_NAMES)}"
             )
         caption = _caption(row)
-        two = {key: row[key] for key in (*_MAY_BE_REFERENCES, *_WRITTEN) if isinstance(row.get(key), str)}
-        if len(set(two.values())) > 1 and two.keys() & set(_MAY_BE_REFERENCES) and two.keys() & set(_WRITTEN):
+        several = {key: one for key in _CAPTIONS if (one := _text(row.get(key)))}
+        if len(set(several.values())) > 1 and several.keys() & set(_MAY_BE_OTHERS):
             raise WrongCaptions(
-                f"{path}: entry {number} ({name}) has two texts, {' and '.join(two)}: leave out what is not the "
-                "captioner's, such as a reference"
+                f"{path}: entry {number} ({name}) has several texts, {' and '.join(several)}: leave out what is not "
+                "the captioner's, such as a reference or the request"
             )
         if caption is not None and captions.get(name, caption) != caption:
             raise WrongCaptions(
@@ -211,9 +212,9 @@ _NAMES = (
     "idx",
     "index",
 )
-_MAY_BE_REFERENCES = ("caption",)
-_WRITTEN = ("prediction", "pred", "response", "output")
-_CAPTIONS = ("caption", "captions", *_WRITTEN, "text", "answer")
+_CAPTIONS = ("caption", "captions", "prediction", "pred", "response", "output", "text", "answer")
+_MAY_BE_OTHERS = ("caption", "captions", "text")
+"""Beside another text: a reference, or what the captioner was asked."""
 _HALF = re.compile("[\ud800-\udfff]")
 
 
@@ -236,11 +237,15 @@ def _caption(row: JsonDict) -> str | None:
     """The first that is a text, and not empty if one is not. With a reason for it an empty one is none."""
     empty = None
     for key in _CAPTIONS:
-        value = row.get(key)
-        if isinstance(value, list) and value:
-            value = value[0]
-        if isinstance(value, str):
-            if value.strip():
-                return value
-            empty = ""
+        found = _text(row.get(key))
+        if found is not None and found.strip():
+            return found
+        empty = empty if found is None else ""
     return None if row.get("failure") or row.get("error") else empty
+
+
+def _text(value: JsonValue) -> str | None:
+    """A text, or the first of a list of them."""
+    if isinstance(value, list) and value:
+        value = value[0]
+    return value if isinstance(value, str) else None

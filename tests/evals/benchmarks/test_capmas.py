@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from string import ascii_uppercase
 
 import pytest
 
@@ -262,5 +263,14 @@ def test_a_run_may_have_it_among_its_evaluators(
 
 def test_letters_of_a_question() -> None:
     assert letters_of("What?\nA) one\nB) two", "B") == ("A", "B")
-    assert letters_of("What? one or two", "C") == ("A", "B", "C", "D")
-    assert letters_of("What?\nA) one\nB) two", "E") == ("A", "B", "E")
+    for one_line in (
+        "What? A. one B. two C. three",
+        "What?\nA. one B. two C. three",
+        "What? (A) one, (B) two (C) no",
+    ):
+        assert letters_of(one_line, "A") == letters_of(one_line, "C") == ("A", "B", "C")
+    assert letters_of("What does vitamin A. D. Miller sell?\nA) one\nB) two", "B") == ("A", "B")
+    # Which letters are offered does not tell the right one.
+    assert letters_of("What? one or two", "C") == letters_of("What? one or two", "H") == tuple("ABCDEFGH")
+    assert letters_of("What?\nA) one\nB) two", "E") == tuple("ABCDEFGH")
+    assert letters_of("What? one or two", "K") == tuple(ascii_uppercase)

@@ -114,6 +114,11 @@ def test_entries_and_outcomes() -> None:
     assert split_entry("a*b*c?*No", "strict") == Asked(dimension="a", question="b*c?", answer="no")
     assert split_entry("a*b*c?*No", "official") == Asked(dimension="a", question="b", answer="c?")
     assert split_entry("a*b", "strict") is None
+    for end in ("Yes.", "Yes*", " yes ", "Yes.\n"):
+        assert split_entry(f"a*b?*{end}", "strict") == Asked(dimension="a", question="b?", answer="yes")
+    assert split_entry("a*b?*Unanswerable", "strict") is not None
+    assert split_entry("a*b?*Yes (because)", "strict") is None
+    assert split_entry("a*b?*N/A", "official") == Asked(dimension="a", question="b?", answer="n/a")
     assert [outcome_of(a, "unanswerable") for a in ("Yes", "Unanswerable")] == ["wrong", "right"]
     assert [outcome_of(a, "no") for a in ("Yes", "No", "Unanswerable")] == ["wrong", "right", "unanswered"]
 

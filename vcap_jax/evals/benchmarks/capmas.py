@@ -20,6 +20,7 @@ import asyncio
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from string import ascii_uppercase
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -36,7 +37,8 @@ from vcap_jax.reward.failures import Failure
 
 _UNKNOWN = "?"
 _MERGED = 5
-_OPTION = re.compile(r"^\s*\(?([A-Z])[).:]", re.MULTILINE)
+_OPTION = re.compile(r"(?:^|(?<=\s))\(?([A-Z])[).:](?=\s)")
+_MANY = tuple("ABCDEFGH")
 
 
 @settings
@@ -273,14 +275,21 @@ def _together(identity: str, captions: Sequence[Captions]) -> Captions:
 
 def _option(question: str, letter: str) -> str:
     """A letter with its option, where that can be made out."""
-    if letter == _UNKNOWN:
-        return "nothing"
-    lines = [line.strip() for line in question.splitlines()]
-    return next((line for line in lines if re.match(rf"\(?{letter}[).:]", line)), letter)
+    return "nothing" if letter == _UNKNOWN else _options(question).get(letter, letter)
 
 
 def letters_of(question: str, answer: str) -> tuple[str, ...]:
-    """The letters of the options that stand in a question's text, the right one among them in any case; A to D where
-    no option can be made out."""
-    found = tuple(dict.fromkeys(_OPTION.findall(question))) or ("A", "B", "C", "D")
-    return found if answer in found else (*found, answer)
+    """The letters of the options that stand in a question's text. Where the right one cannot be made out A to H are
+    offered, or all: which letters there are must not tell it."""
+    found = tuple(_options(question))
+    return found if answer in found else _MANY if answer in _MANY else tuple(ascii_uppercase)
+
+
+def _options(question: str) -> dict[str, str]:
+    """The options in a question's text by their letters, on lines of their own or in one: from A, as they follow."""
+    starts: list[re.Match[str]] = []
+    for found in _OPTION.finditer(question):
+        if found[1] == ascii_uppercase[len(starts) :][:1]:
+            starts.append(found)
+    ends = [found.start() for found in starts[1:]] + [len(question)]
+    return {found[1]: question[found.start() : end].strip() for found, end in zip(starts, ends, strict=False)}

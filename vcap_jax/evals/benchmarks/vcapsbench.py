@@ -12,8 +12,10 @@ Of N questions n1 were answered rightly, n0 wrongly and n2 not at all:
 so AR = CR (1 - IR). An answer that equals the right one is right, also where that is "Unanswerable".
 
 ``official`` splits an entry "dimension*question*answer" at every asterisk, so that a question with one in it loses its
-end and its answer; ``strict`` splits at the first and the last. In both modes an entry without two asterisks is left
-out, which is told, and so is a question whose answer failed; the public code takes the answer of the question before.
+end and its answer; ``strict`` splits at the first and the last, takes "Yes." for "Yes", and leaves out an entry whose
+answer is none of the three, about which every caption would be wrong. In both modes an entry without two asterisks is
+left out, which is told, and so is a question whose answer failed; the public code takes the answer of the question
+before.
 """
 
 from __future__ import annotations
@@ -76,7 +78,10 @@ class VCapsBench(Benchmark[tuple[Asked, ...]]):
             sample = Sample(id=name, video=files.expected(name), prompt=prompt, origin=where)
             yield Task(sample=sample, row=tuple(one for one in asked if one is not None))
         if left_out:
-            self.say(f"{self.name}: {left_out} entries are no DIMENSION*QUESTION*ANSWER and are left out")
+            self.say(
+                f"{self.name}: {left_out} entries are no DIMENSION*QUESTION*ANSWER, or have an answer that nobody can "
+                "give, and are left out"
+            )
 
     def make_stages(self) -> Iterable[Stage]:
         return (self.stage("question", "CAPTION", "QUESTION", role="reasoner", temperature=0.0),)
@@ -124,12 +129,16 @@ class VCapsBench(Benchmark[tuple[Asked, ...]]):
 
 
 def split_entry(entry: str, mode: Mode) -> Asked | None:
-    """An entry of the public file; None for one without two asterisks."""
-    parts = entry.split("*")
+    """An entry of the public file; None for one without two asterisks, and in ``strict`` for one whose answer is none
+    that can be given: every caption would be wrong about it."""
+    parts = (entry if mode == "official" else entry.rstrip(" .*\n")).split("*")
     if len(parts) < 3:
         return None
     question, answer = (parts[1], parts[2]) if mode == "official" else ("*".join(parts[1:-1]), parts[-1])
-    return Asked(dimension=parts[0], question=question.strip(), answer=answer.strip().casefold())
+    answer = answer.strip().casefold()
+    if mode == "strict" and answer not in ("yes", "no", UNANSWERABLE):
+        return None
+    return Asked(dimension=parts[0], question=question.strip(), answer=answer)
 
 
 def outcome_of(answer: str, gold: str) -> Literal["right", "wrong", "unanswered"]:
