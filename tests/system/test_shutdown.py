@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -10,8 +11,16 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import until
 from tests.signals import ask_to_stop, in_foreground
-from vcap_jax.system.shutdown import Stopped, finishing, raise_if_requested, requested, stop_on_signal
+from vcap_jax.system.shutdown import (
+    Stopped,
+    finishing,
+    raise_if_requested,
+    requested,
+    stop_on_signal,
+    stopped_by,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 FOR_EVER_S = 600
@@ -109,3 +118,40 @@ def test_a_second_ctrl_c_ends_at_once_also_in_the_middle_of_a_compilation() -> N
     process.send_signal(signal.SIGINT)
     assert process.wait(FOR_EVER_S) == 130
     assert process.stderr.read().strip() == "ended at once; what was saved before stays"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_during_a_garbage_collection_is_not_lost(number: signal.Signals) -> None:
+    """Python discards what is raised there, and JAX has code of its own run at each."""
+    met = []
+
+    def callback(phase: str, info: object) -> None:
+        if phase == "start" and not met:
+            met.append(phase)
+            ask_to_stop(number)
+
+    def work() -> None:
+        gc.callbacks.append(callback)
+        try:
+            with stop_on_signal():
+                gc.collect()
+                until(lambda: False, "the signal")
+        finally:
+            gc.callbacks.remove(callback)
+
+    with in_foreground(), pytest.raises(Stopped):
+        work()
+    assert met == ["start"]
+
+
+def test_a_signal_is_known_behind_the_error_that_a_library_makes_of_it() -> None:
+    def imported() -> None:
+        try:
+            ask_to_stop()
+        except Stopped as stopped:
+            raise ImportError("an error while initializing the extension") from stopped
+
+    with in_foreground(), stop_on_signal(), pytest.raises(ImportError) as found:
+        imported()
+    assert stopped_by(found.value)
+    assert not stopped_by(ImportError("no module"))

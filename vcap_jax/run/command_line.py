@@ -211,11 +211,12 @@ def report(error: BaseException, again: str | None, *, failed: int = 1) -> int:
     again: the command that resumes the work; None if it would begin anew.
     """
     from vcap_jax.system.errors import VCapError, system_message
-    from vcap_jax.system.shutdown import Stopped, exit_status
+    from vcap_jax.system.shutdown import Stopped, exit_status, stopped_by
 
-    if isinstance(error, Stopped):
+    if stopped_by(error):
         how = "the same command begins anew" if again is None else f"go on with: {again}"
-        print(f"{error}; {how}", file=sys.stderr, flush=True)
+        how_far = error if isinstance(error, Stopped) else "stopped"
+        print(f"{how_far}; {how}", file=sys.stderr, flush=True)
         return exit_status()
     if isinstance(error, BrokenPipeError):
         # Whoever read the output has had enough; Python would complain once more when it flushes it.
@@ -320,17 +321,18 @@ def _log_shown(processes: Processes) -> Iterator[None]:
 def _run(args: argparse.Namespace, command: Callable[[RunConfig, Processes], int], *, several: bool) -> int:
     # The driver's messages about machine features are noise for a user; errors still come through.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    from vcap_jax.system.shutdown import stop_on_signal
+    from vcap_jax.system.shutdown import finishing, stop_on_signal
 
     _print_anything()
     _tell_crashes()
     with stop_on_signal(), ExitStack() as stack:
         processes: Processes | None = None
         try:
-            from vcap_jax.parallel.processes import joined
-            from vcap_jax.run.compilation_cache import check_shared_cache
+            with finishing("the start"):  # machine code that is being loaded may not survive an exception
+                from vcap_jax.parallel.processes import joined
+                from vcap_jax.run.compilation_cache import check_shared_cache
 
-            config = _configured(args)
+                config = _configured(args)
             if config is None:
                 return 0
             if config.distributed.several and not several:

@@ -9,15 +9,19 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from types import FrameType
 
 from vcap_jax.system.errors import VCapError
 
 _Before = Callable[[int, FrameType | None], object] | int | None
 """What a signal did before it was taken over; None where that was not done by Python."""
+
+_MOMENT_S = 0.05
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -83,6 +87,16 @@ def raise_if_requested(how_far: str = "stopped") -> None:
         raise Stopped(how_far)
 
 
+def stopped_by(error: BaseException) -> bool:
+    """Whether a signal is behind an error: a library that is stopped while it is imported raises one of its own."""
+    chain: BaseException | None = error
+    while chain is not None:
+        if isinstance(chain, Stopped):
+            return True
+        chain = chain.__cause__ or chain.__context__
+    return isinstance(error, ImportError) and requested()
+
+
 def exit_status() -> int:
     """Of a command that a signal ended, as shells have it: 128 + the number of the signal."""
     received = None if _handler is None else _handler.received
@@ -95,6 +109,7 @@ class _Handler:
     def __init__(self) -> None:
         self.received: int | None = None
         self.finishing: str | None = None
+        self._again = False
 
     @contextmanager
     def installed(self) -> Iterator[None]:
@@ -107,9 +122,12 @@ class _Handler:
         pipe_before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
         watcher = threading.Thread(target=self._watch, args=(reading, ours), name="signals", daemon=True)
         watcher.start()
+        unraisable = sys.unraisablehook
+        sys.unraisablehook = partial(self._discarded, unraisable)
         try:
             yield
         finally:
+            sys.unraisablehook = unraisable
             signal.set_wakeup_fd(pipe_before)
             for number, handler in before.items():
                 signal.signal(number, handler)
@@ -125,12 +143,28 @@ class _Handler:
         if self.finishing is None:
             raise Stopped("stopped")
 
+    def _discarded(
+        self, others: Callable[[sys.UnraisableHookArgs], object], found: sys.UnraisableHookArgs, /
+    ) -> None:
+        """The signal met code in which Python lets no exception out, such as JAX's at each garbage collection. It is
+        sent again in a moment, when that has ended."""
+        number = self.received
+        if not isinstance(found.exc_value, Stopped) or number is None:
+            others(found)
+            return
+        self.received, self._again = None, True
+        timer = threading.Timer(_MOMENT_S, os.kill, (os.getpid(), number))
+        timer.daemon = True
+        timer.start()
+
     def _watch(self, reading: int, ours: list[signal.Signals]) -> None:
         told = False
         while got := os.read(reading, 1):
             if got[0] not in ours:
                 continue
-            if not told:
+            if self._again:
+                self._again = False  # our own
+            elif not told:
                 told = True
                 work = "what is in work" if self.finishing is None else self.finishing
                 _tell(f"stopping: {work} is finished first; Ctrl-C once more ends at once")
