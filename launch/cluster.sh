@@ -200,10 +200,12 @@ start_shown() {
 }
 
 answers() { # URL: a server in OpenAI's format, with the key of VCAP_JUDGE_KEY if there is one
-  local url=${1%/}
+  local url=${1%/} host
+  host=${url#*://}
+  [[ $host == */* ]] || url+=/v1 # as the trainer has it: an address with a path is whole
   # The key goes through a file descriptor: an argument would be there for everybody to read. The trainer asks without a
   # proxy, whatever http_proxy says; through one another way would be tried, and the key given to it.
   curl --silent --fail --max-time 10 --noproxy '*' --output /dev/null \
     --config <(if [[ -n ${VCAP_JUDGE_KEY:-} ]]; then echo "header = \"Authorization: Bearer $VCAP_JUDGE_KEY\""; fi) \
-    "${url%/v1}/v1/models"
+    "$url/models"
 }

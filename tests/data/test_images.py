@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -89,3 +90,20 @@ def test_whatever_pillow_raises_for_a_damaged_file_names_the_file(tmp_path: Path
     path.write_bytes(header)
     with pytest.raises(MediaError, match=r"a\.dds: not a readable image"):
         decode_image(path)
+
+
+def test_postscript_is_no_picture_and_nothing_runs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pillow would have Ghostscript run what stands in the file, for as long as that takes."""
+    ghostscript, called = tmp_path / "bin" / "gs", tmp_path / "called"
+    ghostscript.parent.mkdir()
+    ghostscript.write_text(f"#!/bin/sh\ntouch '{called}'\nexit 1\n")
+    ghostscript.chmod(0o755)
+    monkeypatch.setenv("PATH", str(ghostscript.parent), prepend=os.pathsep)
+    monkeypatch.setattr("PIL.EpsImagePlugin.gs_binary", None)
+    path = tmp_path / "a.png"
+    path.write_text("%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\nshowpage\n%%EOF\n")
+    with pytest.raises(MediaError, match=r"a\.png: not a readable image"):
+        decode_image(path)
+    assert not called.exists()

@@ -272,3 +272,18 @@ def test_a_name_with_a_colon_is_a_files_not_a_protocols(
     monkeypatch.chdir(tmp_path)
     index = index_video("12:30.mp4")
     assert len(list(read_frames(index, [0, 2]))) == 2
+
+
+@pytest.mark.parametrize("name", ["list.m3u8", "list.mp4"])
+@pytest.mark.parametrize("form", ["hls", "concat"])
+def test_a_list_of_other_files_is_no_video(form: str, name: str, tmp_path: Path) -> None:
+    """What it names the manifest has not named; and where a playlist does not end, FFmpeg would wait for more."""
+    write_video(tmp_path / "clip.ts", 4)
+    lists = {
+        "hls": "#EXTM3U\n#EXT-X-VERSION:3\n#EXT-X-TARGETDURATION:100000\n#EXTINF:1.0,\nclip.ts\n",
+        "concat": "ffconcat version 1.0\nfile clip.ts\n",
+    }
+    path = tmp_path / name
+    path.write_text(lists[form])
+    with pytest.raises(MediaError, match=r"list\.(m3u8|mp4): not a readable video"):
+        index_video(path)

@@ -224,6 +224,21 @@ def test_a_judge_elsewhere_leaves_all_gpus_to_the_policy(node: Path) -> None:
     assert "judge at http://far:8000 answers" in down.stderr
 
 
+@pytest.mark.parametrize(
+    ("url", "models"),
+    [
+        ("http://far:8000", "http://far:8000/v1/models"),
+        ("http://far:8000/v1/", "http://far:8000/v1/models"),
+        ("https://far/v1beta/openai", "https://far/v1beta/openai/models"),
+    ],
+)
+def test_a_judge_with_a_path_is_asked_there(node: Path, url: str, models: str) -> None:
+    """As the trainer does it."""
+    (node / "bin" / "curl").write_text('#!/bin/bash\nprintf "%s\\n" "${@: -1}" >> "$NOTES"\n')
+    assert start(node, "h800_8x.sh", "--dry-run", "--judge-url", url).returncode == 0
+    assert models in (node / "notes").read_text().splitlines()
+
+
 def test_a_judge_is_looked_for_where_the_trainer_will_ask_it(node: Path) -> None:
     """The trainer asks without a proxy; a key would be told to one."""
     (node / "bin" / "curl").write_text('#!/bin/bash\nprintf "%s " "$@" >> "$NOTES"\n')

@@ -10,10 +10,10 @@ import pytest
 from tests.fake_clock import FakeClock
 from vcap_jax.reward.client import JudgeClient
 from vcap_jax.reward.config import JudgeConfig
-from vcap_jax.reward.endpoints import preference
 from vcap_jax.reward.errors import JudgeOutage, JudgeUnavailable
 from vcap_jax.reward.failures import Failure
 from vcap_jax.reward.question import Verdict
+from vcap_jax.reward.routing import preference
 from vcap_jax.reward.scores import Scores, parse_scores
 from vcap_jax.reward.statistics import JudgeStatistics
 from vcap_jax.reward.templates import QUALITY_KEYS
@@ -152,13 +152,17 @@ def test_where_one_endpoint_refuses_the_key_another_is_asked(
         {"status": 503, "headers": {"Retry-After": "3600"}},
         {"status": 500},
         {"status": 200},
+        {"status": 302, "headers": {"Location": "https:///sso/login"}},
+        {"status": 400},
+        {"status": 402},
+        {"status": 413},
     ],
     ids=lambda reply: "-".join(map(str, reply.values())),
 )
 def test_what_one_endpoint_does_not_answer_another_does_at_once(
     judges: list[Any], settings: Any, replies: Any, reply: dict[str, Any]
 ) -> None:
-    """Also where it asks to wait, and where the other fails once as well."""
+    """Also where it asks to wait, and where the other fails once as well. What refuses may be a proxy before it."""
     failing, other = judges[:2]
     failure = replies.Reply(raw='{"error": {"message": "no", "code": 429}}', **reply)
     failing.answer = lambda body, n: failure
@@ -357,3 +361,13 @@ def test_a_judge_that_is_gone_ends_all_after_the_bounded_wait(
             clock=clock,
         )
     assert 40 <= clock.now() - 1000 < 41
+
+
+@pytest.mark.parametrize("where", ["https:///sso/login", "http://127.0.0.1:99999/", "http://a..b/", "/login"])
+def test_nobody_is_sent_on(judge: Any, settings: Any, replies: Any, where: str) -> None:
+    """A page to log in comes and goes; what is asked is for the judge's eyes."""
+    away = replies.Reply(status=302, raw="", headers={"Location": where})
+    judge.answer = lambda body, n: away if n < 2 else replies.verdict()
+    assert isinstance(ask(settings()).answer.result, Scores)
+    judge.answer = lambda body, n: away
+    assert failure_of(ask(settings())).detail == f"302: it sends us to {where}"

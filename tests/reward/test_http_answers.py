@@ -39,6 +39,18 @@ def test_counts_that_are_none_make_no_completion() -> None:
     assert read_completion(body) is None
 
 
+@pytest.mark.parametrize("told", [10**30, -1, None])
+def test_a_count_that_no_answer_has_is_none(told: object) -> None:
+    """SQLite could not hold it."""
+    body = {
+        "choices": [{"message": {"content": "x"}}],
+        "usage": {"prompt_tokens": told, "completion_tokens": 7},
+    }
+    answer = read_completion(json.dumps(body).encode())
+    assert answer is not None
+    assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (0, 7)
+
+
 @pytest.mark.parametrize("given", [{"type": "stop"}, ["stop"], 1, None])
 def test_a_finish_reason_that_is_no_text_is_none(given: object) -> None:
     body = {"choices": [{"message": {"content": "x"}, "finish_reason": given}]}

@@ -236,3 +236,37 @@ def test_a_key_that_is_refused_is_named_by_its_variable(
     with pytest.raises(JudgeUnavailable, match="check what SOME_KEY holds") as refused:
         ready(settings(api_key_env="SOME_KEY"))
     assert "abc" not in str(refused.value)
+
+
+def test_one_is_enough_where_that_is_asked_for(judges: list[Any], settings: Any, clock: FakeClock) -> None:
+    """Another that has died is left out, and taken in again."""
+    judges[1].stop()
+    said: list[str] = []
+
+    async def run() -> Any:
+        config = settings(urls=tuple(j.url for j in judges))
+        async with JudgeClient(config, clock=clock, say=said.append) as client:
+            assert await client.wait_until_ready(30, every=False) == "the-judge"
+            await clock.sleep(2)
+            judges[1].start()
+            await clock.sleep(20)
+
+    asyncio.run(run())
+    lost, back = said
+    assert f"the judge at {judges[1].url} does not answer (connection refused)" in lost
+    assert f"the judge at {judges[1].url} answers again" in back
+
+
+def test_none_is_not_enough(judge: Any, settings: Any) -> None:
+    judge.stop()
+
+    async def run(timeout_s: float, clock: FakeClock) -> str:
+        async with JudgeClient(settings(), clock=clock) as client:
+            return await client.wait_until_ready(timeout_s, every=False)
+
+    with pytest.raises(JudgeUnavailable, match=r"not ready after 10 s; last seen: connection refused"):
+        asyncio.run(run(10, FakeClock()))
+    clock = FakeClock()
+    clock.after(25, judge.start)
+    assert asyncio.run(run(60, clock)) == "the-judge"
+    assert 25 <= clock.now() - 1000 < 26

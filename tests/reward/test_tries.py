@@ -8,7 +8,8 @@ import aiohttp
 import pytest
 
 from vcap_jax.reward.config import JudgeConfig
-from vcap_jax.reward.endpoint import JUDGE, Endpoint, Reply
+from vcap_jax.reward.endpoint import Endpoint, Reply
+from vcap_jax.reward.role import JUDGE
 from vcap_jax.reward.tries import new_identity, read_reply
 from vcap_jax.system.clock import Clock
 

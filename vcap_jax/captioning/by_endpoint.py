@@ -24,10 +24,10 @@ from vcap_jax.data.pipeline import BadSample, GroupIterator, OnBadSample, Pipeli
 from vcap_jax.reward.client import JudgeClient
 from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.reward.encoded_view import show
-from vcap_jax.reward.endpoint import Role
 from vcap_jax.reward.failures import Failure
 from vcap_jax.reward.http_answers import CUT_OFF, STOPPED, THOUGHT, THOUGHT_END
 from vcap_jax.reward.prompts import build_messages
+from vcap_jax.reward.role import Role
 from vcap_jax.rollout.captioner import Captioned
 from vcap_jax.rollout.sampler import RolloutConfig
 from vcap_jax.rollout.sampling import SamplingConfig

@@ -18,7 +18,7 @@ from vcap_jax.captioning.engines import Drawing, EndpointEngine, Engine, Part, P
 from vcap_jax.captioning.inputs import Inputs
 from vcap_jax.captioning.settings import is_served
 from vcap_jax.data.errors import MediaError
-from vcap_jax.data.images import upright_rgb
+from vcap_jax.data.images import opened_image, upright_rgb
 from vcap_jax.data.manifest import Sample, file_sample
 from vcap_jax.data.pipeline import BadSample
 from vcap_jax.report.best_checkpoint import AskedStep
@@ -320,7 +320,7 @@ def _by_size(inputs: Sequence[_Indexed], pixels: Pixels) -> list[_Indexed]:
                 height, width = held.shape[:2]
             else:
                 try:
-                    with Image.open(file) as opened:
+                    with opened_image(file) as opened:
                         width, height = opened.size
                 except Exception:
                     return 0  # of any kind for damaged files; told of when it is read

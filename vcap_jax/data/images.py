@@ -25,7 +25,7 @@ def decode_image(path: str | Path) -> np.ndarray:
     source = Path(path)
     look(source)
     try:
-        with Image.open(source) as opened:
+        with opened_image(source) as opened:
             opened.load()
             return upright_rgb(opened)
     except MemoryError:
@@ -37,6 +37,13 @@ def decode_image(path: str | Path) -> np.ndarray:
         raise MediaError(
             f"{source}: not a readable image ({error}): replace the file or drop the row"
         ) from error
+
+
+def opened_image(source: Path) -> Image.Image:
+    """The file's picture, of which the header is read. PostScript is no picture here: it is a program, which another
+    program would run. Raises what Pillow does."""
+    Image.init()
+    return Image.open(source, formats=[name for name in Image.OPEN if name != "EPS"])
 
 
 def upright_rgb(image: Image.Image) -> np.ndarray:

@@ -28,11 +28,11 @@ from vcap_jax.report.progress import PoolProgress
 from vcap_jax.reward.client import JudgeClient
 from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.reward.encoded_view import EncodedView, show
-from vcap_jax.reward.endpoint import Role
 from vcap_jax.reward.failures import Failure
 from vcap_jax.reward.judge_query import Form, JudgeQuery, Pass
 from vcap_jax.reward.prompts import content_hash, schema_format
 from vcap_jax.reward.question import Drawing, Verdict
+from vcap_jax.reward.role import Role
 from vcap_jax.reward.store import JudgementStore
 from vcap_jax.system.event_loop import LoopThread
 from vcap_jax.system.in_work import as_they_end, until_ended

@@ -15,7 +15,7 @@ from vcap_jax.evals.protocol import EvaluatorError
 from vcap_jax.recipes.evaluation_request import Say
 from vcap_jax.reward.client import JudgeClient, model_now
 from vcap_jax.reward.config import JudgeConfig
-from vcap_jax.reward.endpoint import Role
+from vcap_jax.reward.role import Role
 from vcap_jax.system.event_loop import LoopThread
 
 _OF_THE_JUDGE = ("API_TYPE", "MODEL_VERSION", "OPENAI_API_URL")

@@ -32,7 +32,7 @@ from vcap_jax.reward.encoded_view import (
     collapsed,
     unverifiable,
 )
-from vcap_jax.reward.endpoint import JUDGE, Endpoint, Role, authorisation
+from vcap_jax.reward.endpoint import Endpoint
 from vcap_jax.reward.endpoints import EndpointPool, Lease
 from vcap_jax.reward.errors import JudgeUnavailable, NotReachable
 from vcap_jax.reward.failures import Failure
@@ -42,7 +42,8 @@ from vcap_jax.reward.media_cache import Lru, address, media_uuids
 from vcap_jax.reward.prompts import ChatMessage, content_hash
 from vcap_jax.reward.question import AS_CONFIGURED, Drawing, Question, Reader, Verdict
 from vcap_jax.reward.rate_limits import RateLimits, Refusals
-from vcap_jax.reward.readiness import check_sight, look, shortest_context, wait_until_ready
+from vcap_jax.reward.readiness import check_sight, look, shortest_context, wait_for_one, wait_until_ready
+from vcap_jax.reward.role import JUDGE, Role, authorisation
 from vcap_jax.reward.statistics import JudgeStatistics, StatisticsRecorder
 from vcap_jax.reward.tries import HEADER, FailedAt, Try, backoff, new_identity, read_reply
 from vcap_jax.system.clock import Clock
@@ -137,14 +138,15 @@ class JudgeClient:
         outages = {endpoint.base: endpoint.breaker.epoch for endpoint in self._pool.endpoints}
         return self.recorder.snapshot(outages, self._pool.waited_s)
 
-    async def wait_until_ready(self, timeout_s: float) -> str:
-        """Wait until every endpoint is healthy, serves the same model and takes a question; the model's name.
+    async def wait_until_ready(self, timeout_s: float, *, every: bool = True) -> str:
+        """Wait until every endpoint is healthy, serves the same model and takes a question; the model's name. Without
+        ``every`` one is enough, and others are left out until they are ready.
 
         A server without ``/health`` (hosted ones) counts as healthy. The wait is told. Raises JudgeUnavailable when
         the time is up, and at once where waiting cannot help: the key is refused, a web page answers, there are
         several models and none is named, the endpoints serve different ones.
         """
-        return await wait_until_ready(self._pool, timeout_s)
+        return await (wait_until_ready if every else wait_for_one)(self._pool, timeout_s)
 
     async def look(self) -> str | None:
         """What keeps the endpoints from being ready now, None if nothing does; raises as ``wait_until_ready``."""
@@ -236,7 +238,7 @@ class JudgeClient:
             wait, shut = failed.saw(endpoint, tried, attempt)
             if doubtful and (tried.gone or len(spent) >= config.max_tries):
                 await self._pool.examine(endpoint, refused=tried.gone)  # no judgement is lost to a dead judge
-            again = tried.again or (tried.gone and lease.lost)
+            again = tried.again or failed.elsewhere or (tried.gone and lease.lost)
             spent = self._without_lost(spent, forgiven)
             if (len(spent) + refusals.count >= config.max_tries and not waits) or not again or shut:
                 if tried.limited and not shut:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field
 
@@ -225,6 +226,11 @@ def _addresses(urls: tuple[str, ...]) -> tuple[str, ...]:
         raise ValueError("give addresses that begin with http:// or https://")
     try:
         different = {base_url(url) for url in urls}
+        if any("@" in urlsplit(url).netloc for url in urls):
+            raise ValueError(
+                "an address holds a password, which messages would show: leave it out, and name the variable that "
+                "holds the key in api_key_env"
+            )
     except ValueError as error:  # a bracket that is not closed
         raise ValueError(f"an address cannot be read ({error})") from error
     if len(different) < len(urls):

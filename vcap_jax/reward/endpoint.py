@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -27,7 +26,7 @@ from vcap_jax.reward.http_answers import (
 from vcap_jax.reward.media_cache import Lru
 from vcap_jax.reward.prompts import ChatMessage, ContentPart
 from vcap_jax.reward.question import newer_length, wants_newer_length
-from vcap_jax.system.api_keys import flaw_of_key
+from vcap_jax.reward.role import Role
 from vcap_jax.system.clock import Clock
 from vcap_jax.system.connection_errors import broken_connection
 from vcap_jax.system.sleep_mode import ServerGone, SleepMode, SleepModeError
@@ -46,29 +45,6 @@ GREETING: list[ChatMessage] = [{"role": "user", "content": [GREETED]}]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Role:
-    """What the servers are to whoever asks them, for messages.
-
-    who: in words. settings: the part of the configuration that says how to treat them. addresses, model, key: where the
-    user names them, if it is not there.
-    """
-
-    who: str = "the judge"
-    settings: str = "judge"
-    addresses: str = ""
-    model: str = ""
-    key: str = ""
-
-    def __post_init__(self) -> None:
-        for name, setting in (("addresses", "urls"), ("model", "model"), ("key", "api_key_env")):
-            if not getattr(self, name):
-                object.__setattr__(self, name, f"{self.settings}.{setting}")
-
-
-JUDGE = Role()
-
-
-@dataclass(frozen=True, kw_only=True)
 class ServerCard:
     """What a server's model list says. models: empty where it has no such list. vllm: it names itself so. contexts:
     tokens of a question and its answer, by model, where it tells."""
@@ -80,11 +56,13 @@ class ServerCard:
 
 @dataclass(frozen=True, kw_only=True)
 class Reply:
-    """An HTTP answer as it came. retry_after: seconds, None where the server does not say."""
+    """An HTTP answer as it came. retry_after: seconds, None where the server does not say. elsewhere: where it sends
+    those who ask, None if it does not."""
 
     status: int
     raw: bytes
     retry_after: float | None = None
+    elsewhere: str | None = None
 
 
 class Endpoint:
@@ -181,6 +159,11 @@ class Endpoint:
         """
         reply = await self._get(f"{self.base}/models")
         self._check_key(reply)
+        if reply.elsewhere is not None:
+            raise NotReachable(
+                f"/models answers {reply.status} and sends us to {reply.elsewhere}, where no question is put: if "
+                f"that is the judge, name its address in {self._role.addresses}"
+            )
         missing = reply.status in (404, 405)
         # 5xx is how a proxy says that the server behind it is not up yet; and who has named the model may ask a server
         # without a list of its own.
@@ -213,7 +196,7 @@ class Endpoint:
         """
         try:
             health = await self._get(f"{self.root}/health")
-            if health.status not in _HEALTHY:
+            if health.status not in _HEALTHY and health.elsewhere is None:
                 return f"/health answers {health.status}: {error_message(health.raw)}"
             await self._wake_up()
             await self.introduce()
@@ -279,7 +262,8 @@ class Endpoint:
     async def post(
         self, path: str, body: Mapping[str, object], *, headers: Mapping[str, str] | None = None
     ) -> Reply:
-        """One POST below the base address (or, with a leading slash, below the server's root).
+        """One POST below the base address (or, with a leading slash, below the server's root); nobody is sent on, since
+        what is asked is for this server's eyes.
 
         A body beyond ``_MOST_BYTES`` is cut off there, and the connection closed.
 
@@ -307,11 +291,18 @@ class Endpoint:
         try:
             async with (
                 self._clock.deadline(limit_s),
-                request(method, url, json=body, timeout=timeout, headers=headers) as response,
+                request(
+                    method, url, json=body, timeout=timeout, headers=headers, allow_redirects=False
+                ) as response,
             ):
                 raw = await _bounded(response)
-                wait = retry_after_seconds(response.headers.get("Retry-After"))
-                return Reply(status=response.status, raw=raw, retry_after=wait)
+                told = response.headers
+                return Reply(
+                    status=response.status,
+                    raw=raw,
+                    retry_after=retry_after_seconds(told.get("Retry-After")),
+                    elsewhere=told.get("Location", "nowhere") if 300 <= response.status < 400 else None,
+                )
         except (aiohttp.InvalidURL, UnicodeError) as error:  # a host's name with an empty label
             raise JudgeUnavailable(f"{url} is no address; check {self._role.addresses}") from error
         except aiohttp.ClientError as error:
@@ -385,16 +376,3 @@ def _field(reply: Reply, name: str) -> object:
         return json.loads(reply.raw).get(name)
     except (ValueError, RecursionError, AttributeError):
         return None
-
-
-def authorisation(api_key_env: str | None, role: Role) -> dict[str, str]:
-    """The header with the key. Raises JudgeUnavailable if the variable that should hold it is not set, or holds what no
-    header does."""
-    if api_key_env is None:
-        return {}
-    key = os.environ.get(api_key_env)
-    if not key:
-        raise JudgeUnavailable(f"{role.key} names {api_key_env}, and that environment variable is not set")
-    if flaw := flaw_of_key(key):
-        raise JudgeUnavailable(f"{role.key} names {api_key_env}, and the key in it {flaw}")
-    return {"Authorization": f"Bearer {key}"}

@@ -1,14 +1,12 @@
 """Which endpoint a question goes to: routing, failover, and waiting while none answers.
 
-Every question brings a route, the content hash of its group's media. Rendezvous hashing gives each route its
-own order of the endpoints: a group stays on one server, groups spread evenly, and a server that drops out
-moves its own groups and no others.
+Every question brings a route, the content hash of its group's media, which prefers the endpoints in an order of its own
+(``reward.routing``).
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -16,23 +14,16 @@ from typing import Literal
 import aiohttp
 
 from vcap_jax.reward.config import JudgeConfig
-from vcap_jax.reward.endpoint import Endpoint, Role, ServerCard
+from vcap_jax.reward.endpoint import Endpoint, ServerCard
 from vcap_jax.reward.errors import JudgeOutage, JudgeUnavailable, NotReachable
+from vcap_jax.reward.role import Role
+from vcap_jax.reward.routing import preference
 from vcap_jax.system.clock import Clock
 from vcap_jax.system.waiting import Waiting
 
 Outcome = Literal["answered", "connection", "doubt", "abandoned"]
 
 _FIRST_PROBE_S, _LONGEST_PROBE_S = 0.5, 5.0
-
-
-def preference(route: str, addresses: Sequence[str]) -> list[int]:
-    """Indices of the addresses in the order in which a route wants them (rendezvous hashing)."""
-
-    def weight(index: int) -> bytes:
-        return hashlib.blake2b(f"{route}|{addresses[index]}".encode(), digest_size=8).digest()
-
-    return sorted(range(len(addresses)), key=weight, reverse=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -237,7 +228,12 @@ class EndpointPool:
         """
         endpoint.greeted = endpoint.greeted and not refused
         seen = await self._seen_wrong(endpoint)
-        if seen is not None and endpoint.breaker.closed:
+        if seen is not None:
+            self.leave_out(endpoint, seen)
+
+    def leave_out(self, endpoint: Endpoint, seen: str) -> None:
+        """It is not well, and looked for until it is."""
+        if endpoint.breaker.closed:
             endpoint.breaker.open(seen)
             self.after_change(endpoint)
 

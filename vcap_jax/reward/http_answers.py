@@ -65,16 +65,25 @@ def read_completion(raw: bytes) -> Completion | None:
             text=_text_of(content),
             finish_reason=finish_reason if isinstance(finish_reason, str) else None,
             usage=Usage(
-                prompt_tokens=int(usage.get("prompt_tokens") or 0),
-                cached_tokens=int(details.get("cached_tokens") or 0),
-                completion_tokens=int(usage.get("completion_tokens") or 0),
-                media_tokens={str(name): int(count) for name, count in media.items()},
+                prompt_tokens=_count(usage.get("prompt_tokens")),
+                cached_tokens=_count(details.get("cached_tokens")),
+                completion_tokens=_count(usage.get("completion_tokens")),
+                media_tokens={str(name): _count(count) for name, count in media.items()},
             ),
             prompt_token_ids=None if ids is None else tuple(int(i) for i in ids),
             id=writable(str(payload.get("id") or "")) or None,
         )
     except (ValueError, RecursionError, LookupError, TypeError, AttributeError, OverflowError):
         return None
+
+
+_MOST_TOKENS = 2**53
+
+
+def _count(value: object) -> int:
+    """Tokens; 0 where the server does not tell, or tells what no answer has. Raises as ``int`` for what is none."""
+    found = int(value or 0)  # type: ignore[call-overload]
+    return found if 0 <= found <= _MOST_TOKENS else 0
 
 
 _TEXT_PARTS = ("text", "output_text")

@@ -50,6 +50,27 @@ async def wait_until_ready(pool: EndpointPool, timeout_s: float) -> str:
     return await pool.model()
 
 
+async def wait_for_one(pool: EndpointPool, timeout_s: float) -> str:
+    """``wait_until_ready`` that is content with one endpoint; others that are not ready are left out until they are."""
+    role, clock = pool.role, pool.clock
+    setting = f"{role.settings}.ready_timeout_s"
+    wrong: dict[Endpoint, str] = {}
+    began = clock.now()
+    async with telling(pool.waiting(timeout_s, setting), lambda: pool.summary(wrong), clock):
+        while len(found := await _not_ready(pool)) == len(pool.endpoints):
+            wrong = found
+            waited = clock.now() - began
+            if waited >= timeout_s:
+                raise JudgeUnavailable(
+                    f"{pool.whom} is not ready after {waited:.0f} s; last seen: {pool.summary(wrong)}. Check "
+                    f"{role.addresses} and the server's log, or raise {setting}"
+                )
+            await clock.sleep(min(_POLL_S, timeout_s - waited))
+    for endpoint, seen in found.items():
+        pool.leave_out(endpoint, seen)
+    return await pool.model()
+
+
 async def shortest_context(pool: EndpointPool) -> int | None:
     """Tokens of a question and its answer that every endpoint takes; None where none of those that are known tells."""
     model = await pool.model()
@@ -91,9 +112,13 @@ async def look(pool: EndpointPool) -> str | None:
     """What is wrong now with the endpoints that are not ready; None if all are. Raises JudgeUnavailable where waiting
     cannot help.
     """
+    return pool.summary(await _not_ready(pool)) or None
+
+
+async def _not_ready(pool: EndpointPool) -> dict[Endpoint, str]:
+    """What is wrong now, by endpoint."""
     found = await asyncio.gather(*(_look(pool, endpoint, {}) for endpoint in pool.endpoints))
-    wrong = {e: seen for e, seen in zip(pool.endpoints, found, strict=True) if seen is not None}
-    return pool.summary(wrong) or None
+    return {e: seen for e, seen in zip(pool.endpoints, found, strict=True) if seen is not None}
 
 
 async def _look(pool: EndpointPool, endpoint: Endpoint, absent: dict[Endpoint, str]) -> str | None:

@@ -20,10 +20,10 @@ import numpy as np
 
 from vcap_jax.reward.aggregation import comparable
 from vcap_jax.reward.config import RewardConfig, SecondJudgeConfig
-from vcap_jax.reward.endpoint import Role
 from vcap_jax.reward.errors import FamilyError
 from vcap_jax.reward.family import load_family
 from vcap_jax.reward.group import CandidateScore, GroupForReward, GroupScores
+from vcap_jax.reward.role import Role
 from vcap_jax.reward.session import RewardSession
 from vcap_jax.system.clock import Clock
 

@@ -27,11 +27,11 @@ from typing import Self
 
 from vcap_jax.reward.client import JudgeClient
 from vcap_jax.reward.config import JudgeConfig, RewardConfig
-from vcap_jax.reward.endpoint import JUDGE, Role
 from vcap_jax.reward.errors import JudgeUnavailable
 from vcap_jax.reward.family import FamilyTools, load_family, made_family, scores_by
 from vcap_jax.reward.group import GroupForReward, GroupPrompt, GroupScores
 from vcap_jax.reward.open_group import OpenGroup
+from vcap_jax.reward.role import JUDGE, Role
 from vcap_jax.reward.statistics import JudgeStatistics
 from vcap_jax.reward.store import JudgementStore, StoredCandidate
 from vcap_jax.system.clock import Clock
@@ -106,15 +106,15 @@ class RewardSession:
         if self._client is not None:
             self._loop.run(self._client.__aenter__())
 
-    def wait_until_ready(self, timeout_s: float | None = None) -> str | None:
+    def wait_until_ready(self, timeout_s: float | None = None, *, every: bool = True) -> str | None:
         """Block until the judge answers (``judge.ready_timeout_s`` by default); its model, None without a judge.
-        Raises JudgeUnavailable.
+        every: at all of its addresses, or at one of them. Raises JudgeUnavailable.
         """
         if self._client is None:
             return None
         timeout_s = self._judge.ready_timeout_s if timeout_s is None else timeout_s
         with self.turn():
-            return self._loop.run(self._client.wait_until_ready(timeout_s))
+            return self._loop.run(self._client.wait_until_ready(timeout_s, every=every))
 
     @property
     def places(self) -> int:

@@ -46,25 +46,30 @@ class Try:
 
 
 class FailedAt:
-    """Where one question has failed. tries: the number of the last such try by endpoint, infinite where the endpoint
-    asks to wait for longer than ``judge.max_retry_after_s``."""
+    """Where one question has failed. tries: the number of the last such try by endpoint, infinite where it was for
+    good: it refuses the question, or asks to wait for longer than ``judge.max_retry_after_s``. elsewhere: another is in
+    that has not failed it for good: what one refuses, as a proxy with a limit may, the next may answer."""
 
     def __init__(self, config: JudgeConfig, endpoints: Sequence[Endpoint]) -> None:
         self._most_s, self._endpoints = config.max_retry_after_s, endpoints
         self.tries: dict[Endpoint, float] = {}
+        self.elsewhere = False
 
     def saw(self, endpoint: Endpoint, tried: Try, attempt: int) -> tuple[float | None, bool]:
         """Takes note of a try. Returns the seconds that must be waited for, and whether they are too many: none where
         another endpoint may answer. With all its tries at one, what another could answer would be lost."""
         wait = tried.retry_after
         shut = wait is not None and wait > self._most_s
+        final = shut or (tried.completion is None and not tried.again)
         if tried.completion is None:
-            self.tries[endpoint] = math.inf if shut else attempt
-        # Of an endpoint that is shut another try is better at any other, of the rest at one that has not failed.
-        most = math.inf if shut else 0
-        if any(e.breaker.admits and self.tries.get(e, -1) < most for e in self._endpoints):
-            return None, False
-        return wait, shut
+            self.tries[endpoint] = math.inf if final else attempt
+        self.elsewhere = final and self._better(math.inf)
+        # After a failure for good another try is better at any other endpoint, after others at one that has not failed.
+        return (None, False) if self._better(math.inf if final else 0) else (wait, shut)
+
+    def _better(self, most: float) -> bool:
+        """Whether an endpoint is in whose last failure has a lower number."""
+        return any(e.breaker.admits and self.tries.get(e, -1) < most for e in self._endpoints)
 
 
 def new_identity() -> str:
@@ -75,10 +80,12 @@ def new_identity() -> str:
 def read_reply(reply: Reply, endpoint: Endpoint, identity: str) -> Try:
     """An answer as it came to the request ``identity``; one to another request is a failure."""
     if reply.status != 200:
+        away = reply.elsewhere is not None
+        said = f"it sends us to {reply.elsewhere}" if away else error_message(reply.raw)
         return Try(
-            outcome="doubt" if reply.status >= 500 else "answered",
-            failure=Failure(reason="http_status", detail=f"{reply.status}: {error_message(reply.raw)}"),
-            again=reply.status >= 500 or reply.status in _RETRIED_STATUS,
+            outcome="doubt" if reply.status >= 500 or away else "answered",
+            failure=Failure(reason="http_status", detail=f"{reply.status}: {said}"),
+            again=reply.status >= 500 or away or reply.status in _RETRIED_STATUS,
             retry_after=reply.retry_after,
             gone=reply.status in (401, 403, 404),
             limited=reply.status == LIMITED,

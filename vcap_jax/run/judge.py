@@ -22,10 +22,10 @@ from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.reward.client import JudgeClient
 from vcap_jax.reward.config import JudgeConfig, RewardConfig, SecondJudgeConfig
 from vcap_jax.reward.encoded_view import show
-from vcap_jax.reward.endpoint import JUDGE, Role
 from vcap_jax.reward.errors import FamilyError
 from vcap_jax.reward.family import RewardFamily, load_family
 from vcap_jax.reward.questions import Question, question_lines
+from vcap_jax.reward.role import JUDGE, Role
 from vcap_jax.reward.second_judge import SECOND
 from vcap_jax.reward.session import RewardSession
 from vcap_jax.run.config import RunConfig
@@ -279,7 +279,9 @@ def reward_session(
         say=ctx.say,
         turns=ctx.turns,
     ) as session:
-        model = session.wait_until_ready()  # again: the work since it was first asked may have taken hours
+        # Again: the work since it was first asked may have taken hours. What has broken meanwhile ends no run that the
+        # others can judge.
+        model = session.wait_until_ready(every=role != JUDGE)
         if role != JUDGE and model is not None:
             remember_other_judge(ctx.folder, role, model)
         yield session

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from vcap_jax.report.run_folder import RunFolder, RunFolderError
 from vcap_jax.reward.config import RewardConfig
-from vcap_jax.reward.endpoint import Role
+from vcap_jax.reward.role import Role
 from vcap_jax.system.files import write_json
 from vcap_jax.system.json_records import read_record, record_values
 
