@@ -358,3 +358,19 @@ def test_settings_and_missing_inputs_are_refused_by_name() -> None:
         objective.grpo_loss(
             inputs["new"], inputs["advantages"], inputs["new"] < 0, totals, ObjectiveConfig(beta=0.01)
         )
+
+
+@pytest.mark.parametrize("advantage", [1.0, 0.0, -1.0])
+def test_a_caption_whose_ratio_is_beyond_float32_leaves_numbers(advantage: float) -> None:
+    """The product over a long caption: 0.5 nats a token, 200 tokens."""
+    config = ObjectiveConfig(importance="product", beta=0.0)
+    mask = jnp.ones((1, 200), bool)
+    totals = objective.step_totals(jnp.asarray([200]), jnp.asarray([True]))
+
+    def loss(new: jax.Array) -> jax.Array:
+        old = jnp.full((1, 200), -2.0)
+        return objective.grpo_loss(new, jnp.asarray([advantage]), mask, totals, config, old=old)[0]
+
+    value, gradient = jax.value_and_grad(loss)(jnp.full((1, 200), -1.5))
+    assert jnp.isfinite(value)
+    np.testing.assert_array_equal(gradient, np.zeros((1, 200)))

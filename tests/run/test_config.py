@@ -99,3 +99,9 @@ def test_names_of_earlier_versions_are_understood(tmp_path):
     path.write_text("grpo: {updates_per_step: 3}\nrollout: {chunk: 32}\n")
     new = load_config(RunConfig, [], ["grpo.num_iterations=3", "rollout.decode_steps_per_call=32"])
     assert load_config(RunConfig, [path]) == new
+
+
+def test_components_of_a_reward_that_has_none_are_refused_before_work() -> None:
+    asked = ["grpo.advantages.per_component=true", "reward.family=claim_differences"]
+    with pytest.raises(ConfigError, match=r"per_component.*claim_differences is none: set it to false"):
+        load_config(RunConfig, [], asked)

@@ -70,6 +70,21 @@ def test_the_lowest_may_be_the_best_and_another_metric_begins_anew(tmp_path: Pat
     assert go_through(tmp_path, {8: 0.2}) == [8]
 
 
+def test_a_metric_that_comes_later_finds_what_was_evaluated_before(tmp_path: Path) -> None:
+    """Where the checkpoint is still there; a resumed run may choose another metric, or the first one."""
+    folder = RunFolder(tmp_path)
+    for step, value in {0: 0.05, 2: 0.1, 4: 0.3, 6: 0.2}.items():
+        one = results(step, value)["judged"]
+        one.write(tmp_path / "evaluations" / "judged" / f"{one.when}.json")
+        if step in (4, 6):
+            (folder.checkpoints / str(step)).mkdir(parents=True)
+    assert go_through(tmp_path, {8: 0.4}, best_is="lowest") == []
+    best = read_best(folder)
+    assert best is not None
+    assert (best.step, best.value) == (6, 0.2)
+    assert go_through(tmp_path, {10: 0.15}, best_is="lowest") == [10]
+
+
 def test_it_is_named_in_the_summary_and_a_start_that_was_better_is_told(tmp_path: Path) -> None:
     folder, said = RunFolder(tmp_path), list[str]()
     assert best_row(folder, said.append) == {}

@@ -171,7 +171,7 @@ def component_advantages(
     and from the s_i as :func:`group_advantages` has it from rewards, with ``config.scale`` and ``config.baseline``.
 
     components, weights: K of each candidate, and of each group. A component that is equal in a whole group adds 0.
-    ``mean`` and ``std`` of the result are the rewards'; ``flat`` are groups in which every component is equal.
+    ``mean`` and ``std`` of the result are the rewards'; ``flat`` are groups without any advantage.
     Raises ValueError if the shapes do not fit each other.
     """
     if components.shape != (*rewards.shape, weights.shape[-1]) or weights.shape[0] != rewards.shape[0]:

@@ -72,6 +72,11 @@ class ObjectiveConfig:
             )
 
 
+_MOST_LOG_RATIO = 60.0
+"""Of a whole caption: the sum over thousands of tokens may be more than float32 has an exponential of, and infinity
+times an advantage of zero is no number. Far beyond every clip; there is no gradient from here on."""
+
+
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class StepTotals:
@@ -214,7 +219,8 @@ def grpo_loss(
 
     Metrics (add the shares of all micro-batches): ``kl``, ``entropy``, ``ratio`` token means; ``clip_low``,
     ``clip_high`` shares of tokens (captions, unless importance is "token") whose gradient the clip removed at
-    that side, or bounded ("cispo"); ``policy_loss``, ``kl_loss`` the two terms of the loss under the same aggregation.
+    that side; with "cispo", which bounds their weight whatever the advantage is, the same are counted, as TRL does;
+    ``policy_loss``, ``kl_loss`` the two terms of the loss under the same aggregation.
 
     Raises ValueError if beta is positive and no reference is given.
     """
@@ -230,7 +236,10 @@ def grpo_loss(
     taken = mask.any(-1)
     advantages = jnp.where(taken, advantages, 0.0)[..., None]
 
-    ratio = jnp.exp(log_ratio(new, jax.lax.stop_gradient(old), mask, config.importance))
+    log_ratios = log_ratio(new, jax.lax.stop_gradient(old), mask, config.importance)
+    if config.importance != "token":
+        log_ratios = jnp.clip(log_ratios, -_MOST_LOG_RATIO, _MOST_LOG_RATIO)
+    ratio = jnp.exp(log_ratios)
     bounds = config.epsilon_low, config.epsilon_high
     if config.surrogate == "cispo":
         policy = cispo_surrogate(new, ratio, advantages, *bounds)

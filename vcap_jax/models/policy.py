@@ -9,14 +9,15 @@ prefixes: the paper freezes the vision encoder and the vision-language aligner, 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from flax import nnx
-from jax.tree_util import PyTreeDef
+from jax.tree_util import KeyPath, PyTreeDef
 from jax.typing import DTypeLike
 from pydantic import Field
 
@@ -245,5 +246,16 @@ def policy_of(config: ModelConfig, model: CaptionModel, processor: Processor) ->
     if config.lora is not None:
         return Policy(*split_adapters(model), processor)
     graphdef, trainable, frozen = split_model(model, config.frozen)
-    frozen = jax.tree.map(lambda x: x.astype(config.frozen_dtype), frozen)
-    return Policy(graphdef, trainable, frozen, processor)
+    types = frozen_types(model.family(), frozen, config.frozen_dtype)
+    return Policy(graphdef, trainable, jax.tree.map(lambda x, used: x.astype(used), frozen, types), processor)
+
+
+def frozen_types(family: ModelFamily, frozen: Params, dtype: str) -> Params:
+    """The types of frozen parameters, a tree like ``frozen`` (arrays or abstract): ``dtype``, but for what the decoder
+    computes with in float32."""
+
+    def of(path: KeyPath[Hashable], x: jax.Array, used: np.dtype) -> np.dtype:
+        del x
+        return jnp.dtype(dtype) if getattr(path[0], "key", None) == "visual" else used
+
+    return jax.tree_util.tree_map_with_path(of, frozen, family.decoded_types(frozen, dtype))

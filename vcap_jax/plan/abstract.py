@@ -28,7 +28,7 @@ from vcap_jax.models.family import (
     VisualBudget,
 )
 from vcap_jax.models.lora import attach
-from vcap_jax.models.policy import ModelConfig, attention_kernel, split_adapters, split_model
+from vcap_jax.models.policy import ModelConfig, attention_kernel, frozen_types, split_adapters, split_model
 from vcap_jax.models.registry import FAMILIES, family_at, load_family
 from vcap_jax.models.widths import columns_for
 from vcap_jax.parallel.sharding import Placement
@@ -151,9 +151,9 @@ def abstract_parameters(config: RunConfig, model: Model, kernel: Kernel) -> Abst
         reference = trainable
     else:
         graphdef, trainable, frozen = split_model(whole, settings.frozen)
-        frozen = cast(frozen, settings.frozen_dtype)
+        frozen = _as_types(frozen, frozen_types(model.family, frozen, settings.frozen_dtype))
         types = model.family.decoded_types(trainable, settings.frozen_dtype)
-        reference = jax.tree.map(lambda x, used: jax.ShapeDtypeStruct(x.shape, used), trainable, types)
+        reference = _as_types(trainable, types)
     return AbstractPolicy(
         graphdef, trainable, frozen, reference if config.grpo.objective.beta > 0 else None, kernel
     )
@@ -164,9 +164,8 @@ def parameters_anywhere(config: RunConfig, model: Model) -> AbstractPolicy:
     return abstract_parameters(config, model, attention.kernel("dense"))
 
 
-def cast(tree: Tree, dtype: str) -> Tree:
-    """The tree with every array in ``dtype``."""
-    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, jnp.dtype(dtype)), tree)
+def _as_types(tree: Params, types: Params) -> Params:
+    return jax.tree.map(lambda x, used: jax.ShapeDtypeStruct(x.shape, used), tree, types)
 
 
 def placed_batch(tree: Tree, placement: Placement) -> Tree:

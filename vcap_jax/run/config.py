@@ -138,6 +138,11 @@ class RunConfig:
                 )
         if self.rollout.sampling.temperature == 0 and self.rollout.group_size > 1:
             raise ValueError("rollout.sampling.temperature is 0: all captions of a group would be the same")
+        if self.grpo.advantages.per_component and self.reward.family == "claim_differences":
+            raise ValueError(
+                "grpo.advantages.per_component normalises the components of a weighted sum, and the reward "
+                "claim_differences is none: set it to false, or take another reward.family"
+            )
         if self.judge.sleep_mode and self.rollout.ahead:
             raise ValueError(
                 "rollout.ahead draws the next captions while the judge works, and judge.sleep_mode has the judge wait "

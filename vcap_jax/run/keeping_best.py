@@ -75,8 +75,25 @@ class BestKeeper:
     def _is_best(self, now: Best) -> bool:
         before = read_best(self._folder)
         if before is None or (before.metric, before.best_is) != (now.metric, now.best_is):
-            return True
-        return before.step == now.step or now.beats(before)
+            before = self._best_before(now)
+            if before is not None:
+                write_best(self._folder, before)
+        return before is None or before.step == now.step or now.beats(before)
+
+    def _best_before(self, now: Best) -> Best | None:
+        """By the metric that ``now`` is chosen by, of the evaluations before whose checkpoints are still there: a
+        resumed run may have begun with another metric, or with none."""
+        evaluator, _, metric = now.metric.partition("/")
+        best = None
+        for results in evaluations_of(self._folder).get(evaluator, ()):
+            step, value = results.step, results.metrics.get(metric)
+            if value is None or not step or step == now.step or math.isnan(value.value):
+                continue
+            found = replace(now, step=step, value=value.value, low=value.low, high=value.high)
+            there = (self._folder.checkpoints / str(step)).is_dir()
+            if there and (best is None or found.beats(best)):
+                best = found
+        return best
 
     def _start(self, evaluator: str, metric: str) -> float | None:
         for results in evaluations_of(self._folder).get(evaluator, ()):

@@ -213,18 +213,18 @@ def test_what_is_computed_with_in_float32_is_drawn_with_as_it_is_trained(checkpo
     assert kept == {"scale", "log_rate", "rate_bias", "conv"}
 
 
-@pytest.mark.parametrize("lora", ["", "model.lora={rank: 2}"])
-def test_what_is_computed_with_in_float32_is_never_rounded(checkpoint: Path, lora: str) -> None:
-    """The anchor of the KL term and an adapter's base are the policy that the checkpoint holds."""
+@pytest.mark.parametrize("more", ["", "model.lora={rank: 2}", "model.frozen=[visual, text.delta_layers]"])
+def test_what_is_computed_with_in_float32_is_never_rounded(checkpoint: Path, more: str) -> None:
+    """The anchor of the KL term, an adapter's base and frozen layers are the policy that the checkpoint holds."""
 
     def layers(params: nnx.State) -> nnx.State:
         return params["text"]["delta_layers"]
 
     kept = layers(nnx.state(load_model(checkpoint, placement=placement()), nnx.Param))["delta"]
     settings = [f"model.path={checkpoint}", "model.dtype=bfloat16", "model.frozen_dtype=bfloat16"]
-    config = load_config(RunConfig, [], [*settings, *([lora] if lora else [])])
+    config = load_config(RunConfig, [], [*settings, *([more] if more else [])])
     policy = load_policy(config.model, placement=placement())
-    base = policy.frozen if lora else policy.reference_params("bfloat16")
+    base = policy.frozen if more else policy.reference_params("bfloat16")
     for name in ("log_rate", "rate_bias", "conv"):
         value = kept[name][...]
         assert layers(base)["delta"][name][...].dtype == jnp.float32
@@ -232,8 +232,9 @@ def test_what_is_computed_with_in_float32_is_never_rounded(checkpoint: Path, lor
     assert (value != value.astype(jnp.bfloat16)).any(), "rounding the convolution would show"
     assert layers(base)["delta"]["enter"]["kernel"][...].dtype == jnp.bfloat16
     planned = abstract_parameters(config, model_of(config.model), attention.kernel("dense"))
-    same = planned.frozen if lora else planned.reference
+    same = planned.frozen if more else planned.reference
     assert jax.tree.map(lambda x: x.dtype, same) == jax.tree.map(lambda x: x.dtype, base)
+    assert {x.dtype for x in jax.tree.leaves(policy.frozen["visual"])} == {jnp.dtype(jnp.bfloat16)}
 
 
 def test_published_sizes_are_found_by_name() -> None:
