@@ -31,6 +31,10 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 # Tests must neither reach for a model hub nor depend on being able to.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+# Their servers are on this machine, where no proxy leads.
+for proxy in ("http_proxy", "https_proxy", "all_proxy"):
+    os.environ.pop(proxy, None)
+    os.environ.pop(proxy.upper(), None)
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 TESTS = Path(__file__).parent

@@ -58,6 +58,14 @@ def test_one_edit(a: str, b: str, apart: bool) -> None:
     assert one_edit_apart(a, b) == one_edit_apart(b, a) == apart
 
 
+def test_a_key_that_stands_twice_is_refused(tmp_path: Path) -> None:
+    """The last would count, and the other picture or reference be lost."""
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"id": "a", "image": "x.png", "image": "y.png"}\n')
+    with pytest.raises(ManifestError, match=r"rows\.jsonl:1: not valid JSON \('image' stands twice"):
+        list(read_objects(path, "manifest"))
+
+
 def test_half_a_character_is_refused_and_a_whole_one_is_not(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text(r'{"id": "\ud83d\ude00", "text": "\\ud83d, \u2028"}' + "\n")

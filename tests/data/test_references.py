@@ -73,6 +73,12 @@ def test_samples_without_references_are_named() -> None:
         ),
         ('{"id": "a", "references": ["x"], "segments": [{"start": "0", "end": 1}]}', "must be seconds"),
         (
+            '{"id": "a", "references": ["x"], "segments": [{"start": 0, "end": BIG, "references": ["x"]}]}'.replace(
+                "BIG", "1" + "0" * 400
+            ),
+            "too large",
+        ),
+        (
             '{"id": "a", "references": ["x"], "segments": [{"start": 0, "end": Infinity, "references": ["x"]}]}',
             "0 <= start < end",
         ),

@@ -397,6 +397,17 @@ async def test_an_address_that_is_taken_is_named(study, tmp_path):
                 pass
 
 
+@in_a_loop
+async def test_a_study_is_served_once(study):
+    """What one server hands out the other would not know, and an answer could be for an item that it gave away."""
+    async with served(study):
+        with pytest.raises(StudyError, match=r"another process .* is at work in"):
+            async with serving(study):
+                pass
+    async with served(study):
+        pass
+
+
 @pytest.mark.parametrize(("host", "port"), [("127.0.0.1", 70000), ("a" * 70 + ".example", 0)])
 @in_a_loop
 async def test_an_address_that_cannot_be_one_is_named(study, host, port):

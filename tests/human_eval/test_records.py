@@ -69,5 +69,8 @@ def test_a_span_is_found_by_code_points_and_by_utf16_units():
         find_span(caption, 4, 7, "red")
     with pytest.raises(StudyError):
         find_span(caption, 1, 2, "🚗 ")  # in the middle of a pair
+    for start, end, text in ((-3, 13, "red"), (3, 3, ""), (3, 5, "")):
+        with pytest.raises(StudyError, match="is no stretch of a caption"):
+            find_span(caption, start, end, text)
     with pytest.raises(ValueError, match="does not hold"):
         Span(start=0, end=4, text="red")

@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 
 from tests import quick_compile
+from tests.listening import ports_for_servers
 from tests.patience import GUARD_S
 from vcap_jax.configuration import load_config
 from vcap_jax.parallel.processes import DistributedConfig, PeerFailed, joined
@@ -36,13 +37,6 @@ STEPS = 5
 WORDS = "tests.evals.own_evaluators:Words"
 PEER_TIMEOUT_S = 30
 """The others end so long after one has died at most, and on a busy machine no process is silent for so long."""
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port
 
 
 def settings(data: Path) -> list[str]:
@@ -80,7 +74,7 @@ class Run:
         environment = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags, "PYTHONPATH": str(ROOT)}
         command = [sys.executable, str(ROOT / "launch" / "train.py"), "--run-dir", str(folder)]
         command += [f"compilation_cache={os.environ['JAX_COMPILATION_CACHE_DIR']}", *settings(data), *more]
-        coordinator = f"127.0.0.1:{free_port()}"
+        coordinator = f"127.0.0.1:{ports_for_servers(1)[0]}"
         self.outputs = [folder.with_suffix(f".{index}") for index in range(processes)]
         self.started = []
         for index, output in enumerate(self.outputs):
@@ -253,8 +247,8 @@ def meetings(tmp_path_factory) -> dict[str, list[tuple[int, str]]]:
     }
     arguments = [
         str(word)
-        for case, (first, second) in outputs.items()
-        for word in (case, f"127.0.0.1:{free_port()}", first, second)
+        for (case, (first, second)), port in zip(outputs.items(), ports_for_servers(4), strict=True)
+        for word in (case, f"127.0.0.1:{port}", first, second)
     ]
     done = subprocess.run(
         [sys.executable, "-c", MEETING.format(root=str(ROOT)), *arguments],
@@ -263,7 +257,7 @@ def meetings(tmp_path_factory) -> dict[str, list[tuple[int, str]]]:
         timeout=GUARD_S,
         check=True,
     )
-    status = {path: int(code) for code, path in map(str.split, done.stdout.splitlines())}
+    status = {path: int(code) for code, path in (line.split(maxsplit=1) for line in done.stdout.splitlines())}
     return {
         case: [(status[str(path)], path.read_text()) for path in paths] for case, paths in outputs.items()
     }
@@ -279,7 +273,7 @@ def test_what_fails_in_one_process_reaches_the_other_by_name(meetings) -> None:
 def test_who_is_done_waits_for_the_last_before_it_leaves(meetings) -> None:
     """JAX would abort all of them after ``peer_timeout_s``: the first may still send to a tracker, or draw."""
     assert [status for status, _ in meetings["last"]] == [0, 0], meetings["last"]
-    assert all(output.strip() == "done" for _, output in meetings["last"])
+    assert [output.strip() for _, output in meetings["last"]] == ["done", "done"]
 
 
 def test_a_process_that_ends_between_meetings_tells_the_others(meetings) -> None:

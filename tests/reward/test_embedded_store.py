@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.listening import ports_for_servers
 from tests.patience import GUARD_S, until
 from vcap_jax.data.judge_media import EncodedMedia, JudgeMediaSettings, VideoSource, encode_picture
 from vcap_jax.reward.aggregation import RewardWeights
@@ -141,24 +140,11 @@ def test_another_instruction_reference_or_temperature_is_asked_again(url: str, t
         assert (drawn.store_hits, drawn.judged) == (0, cold.judged)
 
 
-def port_for_a_server() -> int:
-    """One that the system gives to nobody: a connection to a judge that is down, or a test beside this one, could be
-    given the port on which that judge is to come back.
-    """
-    given = Path("/proc/sys/net/ipv4/ip_local_port_range")
-    lowest = int(given.read_text().split()[0]) if given.exists() else 32_768
-    for port in random.sample(range(10_000, max(lowest, 11_000)), 50):
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) != 0:
-                return port
-    raise AssertionError("no port is free")
-
-
 class JudgeProcess:
     """An embedded judge at a fixed port, to be killed and started again. Ends with the test."""
 
     def __init__(self, folder: Path) -> None:
-        self.port, self._folder = port_for_a_server(), folder
+        (self.port,), self._folder = ports_for_servers(1), folder
         self._processes: list[subprocess.Popen[bytes]] = []
 
     def start(self) -> None:

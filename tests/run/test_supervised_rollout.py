@@ -14,8 +14,8 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from gpu_judge.vllm_server.checks import free_ports
 from gpu_judge.vllm_server.readiness import NotReady
+from tests.listening import ports_for_servers
 from tests.patience import GUARD_S, until
 from tests.rollout.rollout_server import RolloutServer
 from tests.sleeping import SharedDevices, Sleeper
@@ -80,7 +80,7 @@ def ask(probe: RolloutProbe, *what: Callable[[RolloutProbe, aiohttp.ClientSessio
 
 
 def test_a_server_that_hangs_is_started_again_and_ends_with_whoever_keeps_it(tmp_path: Path) -> None:
-    (port,), starts = free_ports("127.0.0.1", 1), tmp_path / "starts"
+    (port,), starts = ports_for_servers(1), tmp_path / "starts"
     log = tmp_path / "logs" / "server.log"
     served = [sys.executable, "-c", SERVER, str(port), str(starts)]
     # A process of its own, as it is in use: this one has threads of JAX, beside which it must not fork.

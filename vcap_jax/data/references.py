@@ -260,7 +260,7 @@ def _entry(row: JsonObject, where: str) -> PoolEntry:
         )
     except ManifestError:
         raise
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:  # the latter: seconds beyond every number
         raise ManifestError(f"{where}: {error}: correct the row or drop it") from error
 
 

@@ -19,7 +19,7 @@ from vcap_jax.data.manifest import Sample
 from vcap_jax.data.references import ReferencePool
 from vcap_jax.evals.captions_file import WrongCaptions, read_captions
 from vcap_jax.evals.protocol import Captions
-from vcap_jax.system.json_values import JsonDict, JsonValue, parse_json
+from vcap_jax.system.json_values import JsonDict, JsonValue, parse_json, parse_json_once
 
 
 def captions_in(path: Path, samples: Sequence[Sample]) -> dict[str, Captions]:
@@ -149,17 +149,8 @@ def _predictions(path: Path) -> dict[str, str]:
             f"{path}: captions cannot be read ({error}): give a JSON or JSONL file"
         ) from error
 
-    def once(pairs: list[tuple[str, JsonValue]]) -> JsonDict:
-        """Of a key that stands twice the last would count, and the other caption be lost."""
-        found = dict(pairs)
-        if len(found) < len(pairs):
-            names = [name for name, _ in pairs]
-            twice = next(name for name in names if names.count(name) > 1)
-            raise WrongCaptions(f"{path}: {twice!r} stands twice in one object: leave one out")
-        return found
-
     try:
-        value: JsonValue = json.loads(text, object_pairs_hook=once)
+        value = parse_json_once(text)
     except json.JSONDecodeError:
         value = [
             # Not splitlines, see ``rows_of``; blank lines are numbered as well.
@@ -167,6 +158,8 @@ def _predictions(path: Path) -> dict[str, str]:
             for number, line in enumerate(text.split("\n"), 1)
             if line.strip()
         ]
+    except ValueError as error:
+        raise WrongCaptions(f"{path}: {error}") from error
     if isinstance(value, dict) and not (_named(value) and _caption(value) is not None):
         value = [{"id": name, "caption": caption} for name, caption in value.items()]
     rows = value if isinstance(value, list) else [value]
@@ -220,8 +213,8 @@ _HALF = re.compile("[\ud800-\udfff]")
 
 def _line(path: Path, number: int, line: str) -> JsonValue:
     try:
-        return parse_json(line)
-    except json.JSONDecodeError as error:
+        return parse_json_once(line)
+    except ValueError as error:
         raise WrongCaptions(f"{path}:{number}: not valid JSON ({error})") from error
 
 

@@ -89,7 +89,7 @@ def read_tasks(path: Path) -> list[object]:
         tasks = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise StudyError(f"{path} cannot be read ({error}): check the path") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise StudyError(f"{path}: not valid JSON ({error}): export the project as JSON") from error
     if not isinstance(tasks, list):
         raise StudyError(f"{path}: a list of tasks is expected: export the project as JSON")

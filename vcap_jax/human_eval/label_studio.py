@@ -277,7 +277,7 @@ def _evidence(task: JsonObject, place: str) -> dict[int, object]:
     for prediction in _rows(task.get("predictions", []), f"{place}, predictions"):
         for region in _rows(prediction.get("result", []), f"{place}, predictions"):
             kind, _, index = str(region.get("from_name")).partition("_")
-            if kind == "e" and index.isdecimal() and region.get("type") == "labels":
+            if kind == "e" and index.isdecimal() and len(index) < 10 and region.get("type") == "labels":
                 found[int(index)] = region.get("value")
     return found
 

@@ -115,11 +115,10 @@ def verdict_of(step1: str | None, step2: str | None, note: str) -> Verdict:
 
 
 def check_permutation(order: Sequence[str], captions: Sequence[str]) -> None:
-    """Raises RuleBroken unless ``order`` has each caption once."""
+    """Raises RuleBroken unless ``order`` has each caption once. Its message goes to people who must not learn whose
+    caption is whose."""
     if Counter(order) != Counter(captions):
-        raise RuleBroken(
-            f"a ranking has each of the {len(captions)} captions exactly once, without ties, not {list(order)}"
-        )
+        raise RuleBroken(f"a ranking has each of the {len(captions)} captions exactly once, without ties")
 
 
 def check_rankings(

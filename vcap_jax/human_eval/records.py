@@ -218,8 +218,10 @@ def ranks_of(order: Sequence[str], models: Sequence[str]) -> dict[str, int]:
 def find_span(caption: str, start: int, end: int, text: str) -> Span:
     """The stretch of a caption whose offsets are code points or, as some tools write them, UTF-16 units.
 
-    Raises StudyError if ``text`` stands at neither place.
+    Raises StudyError if ``text`` stands at neither place, or is no stretch.
     """
+    if not (0 <= start < end and text):
+        raise StudyError(f'"{text}" at {start} to {end} is no stretch of a caption')
     if caption[start:end] == text:
         return Span(start=start, end=end, text=text)
     units = caption.encode("utf-16-le")

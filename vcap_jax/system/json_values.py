@@ -34,6 +34,22 @@ def parse_json(text: str | bytes) -> JsonValue:
     return value
 
 
+def parse_json_once(text: str | bytes) -> JsonValue:
+    """``parse_json`` of what a person may have written: a key that stands twice in an object, of which the last would
+    count, is a ValueError too."""
+
+    def once(pairs: list[tuple[str, JsonValue]]) -> JsonDict:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            names = [name for name, _ in pairs]
+            twice = next(name for name in names if names.count(name) > 1)
+            raise ValueError(f"{twice!r} stands twice in one object: leave one out")
+        return found
+
+    value: JsonValue = json.loads(text, object_pairs_hook=once)
+    return value
+
+
 def read_json_object(path: Path) -> JsonDict:
     """The object that a file holds. Raises OSError, and JsonError for a file that is no JSON object."""
     try:

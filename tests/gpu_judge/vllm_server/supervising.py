@@ -11,10 +11,10 @@ from typing import Any
 from urllib.error import URLError
 from urllib.request import urlopen
 
-from gpu_judge.vllm_server.checks import free_ports
 from gpu_judge.vllm_server.readiness import Probe
 from gpu_judge.vllm_server.supervisor import Launch, Supervision, supervise
 from tests.gpu_judge.vllm_fakes import starts
+from tests.listening import ports_for_servers
 from tests.patience import GUARD_S
 
 QUICK = Supervision(
@@ -53,7 +53,7 @@ class Run:
 
     def __init__(self, vllm: Path, count: int, settings: Supervision, can_sleep: bool = False) -> None:
         self.vllm = vllm
-        self.ports = free_ports("127.0.0.1", count)
+        self.ports = tuple(ports_for_servers(count))
         self.stop, self.hurry, self.ready = asyncio.Event(), asyncio.Event(), asyncio.Event()
         launches = [launch(vllm, port, can_sleep) for port in self.ports]
         self.task = asyncio.create_task(

@@ -25,6 +25,7 @@ from vcap_jax.human_eval.application.parts import MOST_BYTES, PARTS, Parts, part
 from vcap_jax.human_eval.errors import StudyError
 from vcap_jax.human_eval.store import AnswerStore
 from vcap_jax.human_eval.study import ANSWERS, Study
+from vcap_jax.system.file_locks import only_one
 from vcap_jax.system.shutdown import finishing, requested
 
 STATIC = Path(__file__).parent / "static"
@@ -93,11 +94,16 @@ async def serving(
 ) -> AsyncIterator[Serving]:
     """Serves a study; port 0 takes a free one. names: of this machine, by which others ask for it.
 
-    Raises StudyError if the address is taken or cannot be had, and what reading the study's files raises.
+    Raises StudyError if the address is taken or cannot be had, or the study is served already, and what reading the
+    study's files raises.
     """
     tokens = read_tokens(study.folder, study.settings)
     # The address is taken before anything is written: a start that fails changes nothing. Who asks early waits.
-    with _listening(host, port) as sockets, AnswerStore(study.folder / ANSWERS) as store:
+    with (
+        _listening(host, port) as sockets,
+        only_one(study.folder, StudyError, "end that one: what one hands out the other would not know"),
+        AnswerStore(study.folder / ANSWERS) as store,
+    ):
         await asyncio.to_thread(store.open_study, study)
         write_tokens(study.folder, tokens)
         hosts = {*LOOPBACK, *names, *([] if _any_address(host) else [host])}
