@@ -117,6 +117,10 @@ set_groups() {
 # (launch/target.py); ends the script if it says nothing.
 read_target() {
   local told
+  if ! command -v "$1" >/dev/null; then
+    echo "error: there is no Python at $1: bash launch/quickstart.sh --help tells how to make one, or give --python" >&2
+    exit 2
+  fi
   if ! told=$("$1" launch/target.py "$2"); then
     echo "error: --target $2 was not read by $1: see launch/target.py, or give another Python with --python" >&2
     exit 2

@@ -15,6 +15,7 @@ from vcap_jax.human_eval.application.access import read_tokens, write_tokens
 from vcap_jax.human_eval.protocol import Ranking, Step1, Verdict
 from vcap_jax.human_eval.store import AnswerStore
 from vcap_jax.human_eval.study import read_settings
+from vcap_jax.system.file_locks import LOCK
 
 
 @pytest.fixture
@@ -126,7 +127,11 @@ def contents(folder):
     """Files by name, and what the store assigns."""
     with StoredAnswers(folder / "answers.sqlite") as stored:
         assigned = {name: stored.assigned(name) for name in ("anna", "ben", "xenia", "yves")}
-    files = {one.name: one.read_bytes() for one in folder.iterdir() if "sqlite" not in one.name}
+    files = {
+        one.name: one.read_bytes()
+        for one in folder.iterdir()
+        if "sqlite" not in one.name and one.name != LOCK
+    }
     return files, assigned
 
 

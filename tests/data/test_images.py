@@ -107,3 +107,10 @@ def test_postscript_is_no_picture_and_nothing_runs_it(
     with pytest.raises(MediaError, match=r"a\.png: not a readable image"):
         decode_image(path)
     assert not called.exists()
+
+
+def test_a_video_that_is_given_as_an_image_is_told_where_it_belongs(tmp_path: Path) -> None:
+    path = tmp_path / "clip.MP4"
+    path.write_bytes(b"\0\0\0\x18ftypisom")
+    with pytest.raises(MediaError, match=r'clip\.MP4: not a readable image .*: give a video as "video"'):
+        decode_image(path)

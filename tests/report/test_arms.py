@@ -82,6 +82,14 @@ def test_arms_are_told_apart_by_what_is_not_as_in_most(tmp_path: Path) -> None:
     assert len(arms(tmp_path)) == 4
 
 
+def test_a_section_that_has_keys_is_not_called_absent(tmp_path: Path) -> None:
+    plain = {"family": "mine", "options": {}}
+    for seed in (0, 1):
+        write_run(tmp_path / f"plain-{seed}", seed, reward=plain)
+    write_run(tmp_path / "brief", 0, reward=plain | {"options": {"most": 40}})
+    assert sorted(arm.label for arm in arms(tmp_path)) == [(), ("reward.options.most=40",)]
+
+
 def test_of_two_arms_that_with_more_runs_has_what_is_usual(tmp_path: Path) -> None:
     write_run(tmp_path / "a", 0, 0.5, grpo={"beta": 0.0})
     for seed in range(3):

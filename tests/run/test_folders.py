@@ -235,7 +235,7 @@ def test_the_most_telling_page_there_is_and_commands_of_the_same_call(
     folder.root.mkdir()
     monkeypatch.setattr(sys, "argv", ["/usr/bin/vcap", "train"])
     folder.samples_page.touch()
-    assert next_steps(folder).splitlines() == [
+    assert next_steps(folder, "image").splitlines() == [
         f"look at:  {folder.samples_page}",
         f"caption:  vcap caption --by '{folder.root}' PICTURE",
         f"export:   vcap convert to-hf '{folder.root}' exported",
@@ -243,6 +243,6 @@ def test_the_most_telling_page_there_is_and_commands_of_the_same_call(
     monkeypatch.setattr(sys, "argv", ["launch/train.py", "max_steps=3"])
     monkeypatch.setattr(sys, "executable", str(Path.cwd() / ".venv/bin/python"))
     folder.before_after_page("judged").touch()
-    look, caption, _ = next_steps(folder).splitlines()
+    look, caption, _ = next_steps(folder, "video").splitlines()
     assert look == f"look at:  {folder.before_after_page('judged')}"
-    assert caption == f"caption:  .venv/bin/python launch/caption.py --by '{folder.root}' PICTURE"
+    assert caption == f"caption:  .venv/bin/python launch/caption.py --by '{folder.root}' CLIP"

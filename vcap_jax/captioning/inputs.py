@@ -114,4 +114,6 @@ def _problem(path: Path) -> str | None:
         return unwritable
     if path.is_dir() or path.suffix.lower() in (VIDEO_SUFFIXES | MANIFEST_SUFFIXES | image_suffixes()):
         return None
+    if path.suffix.lower() in (".heic", ".heif"):
+        return f"{path} is HEIC, which nothing here opens: convert it, for example to JPEG"
     return f"{path} is neither picture, clip, folder nor manifest (.jsonl) by its name: rename it, or leave it out"

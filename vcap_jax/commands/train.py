@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         config, folder = open_told_run(config, root, processes, say, resume=args.resume)
         run(config, folder, say=say, processes=processes)
         if processes.first:
-            say(next_steps(folder))
+            say(next_steps(folder, config.modality))
         return 0
 
     return run_shared_command(args, command)

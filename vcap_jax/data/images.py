@@ -12,6 +12,7 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from vcap_jax.data.errors import MediaError
+from vcap_jax.data.folders import VIDEO_SUFFIXES
 from vcap_jax.data.storage import look, raise_if_away
 
 
@@ -34,9 +35,12 @@ def decode_image(path: str | Path) -> np.ndarray:
         raise_if_away(source, error)
         # Depending on the format, Pillow raises nearly anything for damaged files: RuntimeError for AVIF,
         # NotImplementedError for DDS, TypeError for orientation among broken EXIF entries.
-        raise MediaError(
-            f"{source}: not a readable image ({error}): replace the file or drop the row"
-        ) from error
+        remedy = (
+            'give a video as "video"'
+            if source.suffix.lower() in VIDEO_SUFFIXES
+            else "replace the file or drop the row"
+        )
+        raise MediaError(f"{source}: not a readable image ({error}): {remedy}") from error
 
 
 def opened_image(source: Path) -> Image.Image:

@@ -182,6 +182,8 @@ def _captioned(
     """The samples that have captions, by their places among the manifest's: one keeps its place where others get
     captions later."""
     samples = {at: s for at, s in enumerate(rows) if s.id in there and there[s.id].failure is None}
+    if not there:
+        raise EvaluationRefused(f"{path} holds no captions: vcap caption writes such files")
     if not samples:
         raise EvaluationRefused(
             f"{path} has captions of none of the {len(rows)} {rows[0].modality}s of {manifest}: its first "

@@ -18,6 +18,7 @@ from vcap_jax.system.json_values import JsonObject, JsonValue
 REWARD = "reward/mean"
 _CAPTIONS = ("data.references", "sft.captions")
 """Files that a recipe gives to its parts, of what others of its parts have written."""
+_ABSENT = "absent"
 _JUDGE = "judge.model"
 _IDENTITY = ("name", "seed")
 _ENDS = 10
@@ -165,7 +166,9 @@ def arms_of(runs: Sequence[PastRun]) -> list[Arm]:
             label=tuple(
                 f"{key}={value}"
                 for key in keys
-                if (value := _value(of, key)) != usual[key] and (key, value) != (_JUDGE, "null")
+                if (value := _value(of, key)) != usual[key]
+                and (key, value) != (_JUDGE, "null")
+                and not (value == _ABSENT and any(other.startswith(f"{key}.") for other in of))
             ),
             runs=sorted(group, key=lambda run: (str(type(run.seed)), run.seed)),
         )
@@ -196,6 +199,6 @@ def _spread(ends: Sequence[tuple[float, float]]) -> Spread:
 
 def _value(settings: JsonObject, key: str) -> str:
     if key not in settings:
-        return "absent"
+        return _ABSENT
     value = settings[key]
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

@@ -189,6 +189,7 @@ class RunConfig:
         if steps < 1:
             raise ConfigError(
                 f"{samples} samples do not fill one step of {self.grpo.groups_per_step} groups; "
-                "lower grpo.groups_per_step or set max_steps to go through them more than once"
+                "lower grpo.groups_per_step (and grpo.groups_per_micro_batch with it), or set max_steps to go "
+                "through them more than once"
             )
         return steps

@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import jax
 
@@ -260,7 +261,7 @@ def _share_world(config: RunConfig, whole: RunFolder, stage: RunFolder) -> None:
         stage.data.symlink_to(os.path.relpath(whole.data, stage.root), target_is_directory=True)
 
 
-def next_steps(folder: RunFolder) -> str:
+def next_steps(folder: RunFolder, modality: Literal["image", "video"]) -> str:
     """For who has trained, a line for each: what to look at, how to caption with the run, how to export it."""
     root = str(folder.root)
     pages = (folder.before_after_page("judged"), folder.samples_page, folder.plots)
@@ -268,7 +269,7 @@ def next_steps(folder: RunFolder) -> str:
     return "\n".join(
         [
             f"look at:  {page}",
-            f"caption:  {other_command('caption', '--by', root)} PICTURE",
+            f"caption:  {other_command('caption', '--by', root)} {'CLIP' if modality == 'video' else 'PICTURE'}",
             f"export:   {other_command('convert', 'to-hf', root, 'exported')}",
         ]
     )

@@ -60,6 +60,7 @@ class SFTConfig:
         if steps < 1:
             raise ConfigError(
                 f"{samples} samples do not fill one step of {self.groups_per_step} groups; "
-                "lower sft.groups_per_step or set sft.max_steps to go through them more than once"
+                "lower sft.groups_per_step (and sft.groups_per_micro_batch with it), or set sft.max_steps to go "
+                "through them more than once"
             )
         return steps
