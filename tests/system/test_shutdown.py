@@ -151,7 +151,11 @@ def test_a_signal_is_known_behind_the_error_that_a_library_makes_of_it() -> None
         except Stopped as stopped:
             raise ImportError("an error while initializing the extension") from stopped
 
-    with in_foreground(), stop_on_signal(), pytest.raises(ImportError) as found:
-        imported()
-    assert stopped_by(found.value)
+    with in_foreground(), stop_on_signal():
+        with pytest.raises(ImportError) as found:
+            imported()
+        assert stopped_by(found.value)
+        full = OSError("No space left on device")
+        full.__context__ = Stopped("stopped")  # of the last checkpoint
+        assert not stopped_by(full)
     assert not stopped_by(ImportError("no module"))

@@ -226,13 +226,14 @@ def _addresses(urls: tuple[str, ...]) -> tuple[str, ...]:
         raise ValueError("give addresses that begin with http:// or https://")
     try:
         different = {base_url(url) for url in urls}
-        if any("@" in urlsplit(url).netloc for url in urls):
-            raise ValueError(
-                "an address holds a password, which messages would show: leave it out, and name the variable that "
-                "holds the key in api_key_env"
-            )
+        secret = any("@" in urlsplit(url).netloc for url in urls)
     except ValueError as error:  # a bracket that is not closed
         raise ValueError(f"an address cannot be read ({error})") from error
+    if secret:
+        raise ValueError(
+            "an address holds a password, which messages would show: leave it out, and name the variable that "
+            "holds the key in api_key_env"
+        )
     if len(different) < len(urls):
         raise ValueError("an address is named twice")
     return urls

@@ -88,13 +88,9 @@ def raise_if_requested(how_far: str = "stopped") -> None:
 
 
 def stopped_by(error: BaseException) -> bool:
-    """Whether a signal is behind an error: a library that is stopped while it is imported raises one of its own."""
-    chain: BaseException | None = error
-    while chain is not None:
-        if isinstance(chain, Stopped):
-            return True
-        chain = chain.__cause__ or chain.__context__
-    return isinstance(error, ImportError) and requested()
+    """Whether a signal is behind an error: a library that is stopped while it is imported raises one of its own. What
+    goes wrong afterwards, such as a last checkpoint, is an error of its own."""
+    return isinstance(error, Stopped) or (isinstance(error, ImportError) and requested())
 
 
 def exit_status() -> int:
