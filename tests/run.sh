@@ -71,7 +71,8 @@ if [[ ! -d $PYTHONPYCACHEPREFIX/${PWD#/}/tests ]]; then
 fi
 # Two at a time: most of the time goes into compiling, which uses one core. More would want more memory than a laptop has.
 # Files go to the two in the order of tests/conftest.py, the longest first, and stay whole: tests share what a file sets up.
-step tests "$python" -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "not slow" "$@"
+# A process that a test has ended is not replaced: the next one would begin with the same test.
+step tests "$python" -m pytest -q -n 2 --max-worker-restart 0 --dist loadfile --no-loadscope-reorder -m "not slow" "$@"
 wait "$looking"
 cat "$work/said"
 
