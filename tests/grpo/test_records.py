@@ -40,5 +40,7 @@ def test_components_stand_by_name_and_failures_are_empty() -> None:
 
 
 def test_a_reward_that_is_no_sum_is_named_with_the_remedy() -> None:
-    with pytest.raises(NoComponents, match=r"'sample 1' gives no weights .*: set it to false"):
+    with pytest.raises(
+        NoComponents, match=r"'sample 1' gives no weights .*: have the family give them, or set it"
+    ):
         weighted_components([result(0, [candidate(a=1)], {"a": 1}), result(1, [candidate(a=1)], {})])

@@ -115,7 +115,8 @@ def weighted_components(
         if not given and any(candidate.reward is not None for candidate in candidates):
             raise NoComponents(
                 "grpo.advantages.per_component needs a reward that is a weighted sum of components, and the reward of "
-                f"sample {result.sample_id!r} gives no weights (GroupScores.weights): set it to false"
+                f"sample {result.sample_id!r} gives no weights (GroupScores.weights): have the family give them, or "
+                "set it to false in a new run, whose data.references can name this one's"
             )
         for column, name in enumerate(names):
             weights[row, column] = given.get(name, 0.0)
