@@ -366,7 +366,9 @@ def test_a_step_that_the_reward_failed_in_is_the_only_one_repeated(
 
 def test_a_reward_without_components_cannot_be_normalised_by_component(tmp_path: Path) -> None:
     config = GRPOConfig(advantages=AdvantageConfig(per_component=True))
-    with pytest.raises(TrainingStopped, match=r"step 1: .*GroupScores\.weights.*, or set it to false in a new run"):
+    with pytest.raises(
+        TrainingStopped, match=r"step 1: .*GroupScores\.weights.*, or set it to false in a new run"
+    ):
         run(tmp_path, config=config)
 
 
