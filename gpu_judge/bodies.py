@@ -15,7 +15,7 @@ from typing import NoReturn
 
 from aiohttp import web
 
-from vcap_jax.system.json_values import JsonDict, JsonValue
+from vcap_jax.system.json_values import JsonDict, unique_keys
 
 _PIECE = 4 * 1024**2
 
@@ -158,7 +158,7 @@ def parse_object(body: bytearray, limits: Limits) -> JsonDict:
     try:
         text = body.decode()
         body.clear()
-        parsed = json.loads(text, parse_constant=_no_number, object_pairs_hook=_unique)
+        parsed = json.loads(text, parse_constant=_no_number, object_pairs_hook=unique_keys)
     except RecursionError as error:
         raise Refusal(400, "the body's JSON is nested too deeply") from error
     except ValueError as error:  # of JSON, of UTF-8, and of integers with thousands of digits
@@ -180,12 +180,3 @@ def _has_more(body: bytearray, signs: tuple[bytes, ...], most: int) -> bool:
 
 def _no_number(name: str) -> NoReturn:
     raise ValueError(f"{name} is no JSON number")
-
-
-def _unique(pairs: list[tuple[str, JsonValue]]) -> JsonDict:
-    found: JsonDict = {}
-    for key, value in pairs:
-        if key in found:
-            raise ValueError(f"the key {key[:80]!r} is given twice")
-        found[key] = value
-    return found

@@ -62,7 +62,9 @@ def test_a_key_that_stands_twice_is_refused(tmp_path: Path) -> None:
     """The last would count, and the other picture or reference be lost."""
     path = tmp_path / "rows.jsonl"
     path.write_text('{"id": "a", "image": "x.png", "image": "y.png"}\n')
-    with pytest.raises(ManifestError, match=r"rows\.jsonl:1: not valid JSON \('image' stands twice"):
+    with pytest.raises(
+        ManifestError, match=r"rows\.jsonl:1: not valid JSON \(the key 'image' is given twice"
+    ):
         list(read_objects(path, "manifest"))
 
 

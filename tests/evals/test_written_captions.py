@@ -53,7 +53,7 @@ def test_the_forms_of_public_scripts_are_understood(text: str, tmp_path: Path) -
         ('[{"id": "x", "text": "Describe it.", "answer": "A car."}]', "several texts, text and answer"),
         ('{"x": "A car \\ud83d."}', r"the caption of 'x' holds '\\ud83d', half of a character"),
         ('{"id": "x", "caption": "y"}\nnonsense', ":2: not valid JSON"),
-        ('{"x": "A car.", "x": "A red car."}', "'x' stands twice in one object: leave one out"),
+        ('{"x": "A car.", "x": "A red car."}', "the key 'x' is given twice"),
     ],
 )
 def test_what_is_no_file_of_captions_is_told_by_entry(text: str, message: str, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from vcap_jax.data.errors import ManifestError
 from vcap_jax.system.files import drop_torn_end, last_line
-from vcap_jax.system.json_values import JsonDict, JsonObject, as_object, parse_json, parse_json_once
+from vcap_jax.system.json_values import JsonDict, JsonObject, as_object, parse_json, parse_json_unique
 
 _ADDRESS = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+:/")
 _MAYBE_HALF = re.compile(r"\\u[dD][89a-fA-F]")
@@ -34,7 +34,7 @@ def read_objects(path: Path, what: str) -> Iterator[tuple[int, JsonDict]]:
                 if not line.strip():
                     continue
                 try:
-                    value = parse_json_once(line)
+                    value = parse_json_unique(line)
                 except (ValueError, RecursionError) as error:
                     raise ManifestError(
                         f"{path}:{number}: not valid JSON ({error}): write one JSON object per line"

@@ -19,7 +19,7 @@ from vcap_jax.data.manifest import Sample
 from vcap_jax.data.references import ReferencePool
 from vcap_jax.evals.captions_file import WrongCaptions, read_captions
 from vcap_jax.evals.protocol import Captions
-from vcap_jax.system.json_values import JsonDict, JsonValue, parse_json, parse_json_once
+from vcap_jax.system.json_values import JsonDict, JsonValue, parse_json, parse_json_unique
 
 
 def captions_in(path: Path, samples: Sequence[Sample]) -> dict[str, Captions]:
@@ -150,7 +150,7 @@ def _predictions(path: Path) -> dict[str, str]:
         ) from error
 
     try:
-        value = parse_json_once(text)
+        value = parse_json_unique(text)
     except json.JSONDecodeError:
         value = [
             # Not splitlines, see ``rows_of``; blank lines are numbered as well.
@@ -213,7 +213,7 @@ _HALF = re.compile("[\ud800-\udfff]")
 
 def _line(path: Path, number: int, line: str) -> JsonValue:
     try:
-        return parse_json_once(line)
+        return parse_json_unique(line)
     except ValueError as error:
         raise WrongCaptions(f"{path}:{number}: not valid JSON ({error})") from error
 

@@ -34,19 +34,20 @@ def parse_json(text: str | bytes) -> JsonValue:
     return value
 
 
-def parse_json_once(text: str | bytes) -> JsonValue:
-    """``parse_json`` of what a person may have written: a key that stands twice in an object, of which the last would
-    count, is a ValueError too."""
+def unique_keys(pairs: list[tuple[str, JsonValue]]) -> JsonDict:
+    """The object of these pairs, for ``json.loads`` as its ``object_pairs_hook``. Raises ValueError for a key that is
+    given twice, of which the last would count."""
+    found: JsonDict = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"the key {key[:80]!r} is given twice")
+        found[key] = value
+    return found
 
-    def once(pairs: list[tuple[str, JsonValue]]) -> JsonDict:
-        found = dict(pairs)
-        if len(found) < len(pairs):
-            names = [name for name, _ in pairs]
-            twice = next(name for name in names if names.count(name) > 1)
-            raise ValueError(f"{twice!r} stands twice in one object: leave one out")
-        return found
 
-    value: JsonValue = json.loads(text, object_pairs_hook=once)
+def parse_json_unique(text: str | bytes) -> JsonValue:
+    """``parse_json``, with ``unique_keys``: of what a person may have written."""
+    value: JsonValue = json.loads(text, object_pairs_hook=unique_keys)
     return value
 
 

@@ -105,7 +105,7 @@ class _Handler:
     def __init__(self) -> None:
         self.received: int | None = None
         self.finishing: str | None = None
-        self._again = False
+        self._sent_again = False
 
     @contextmanager
     def installed(self) -> Iterator[None]:
@@ -148,7 +148,7 @@ class _Handler:
         if not isinstance(found.exc_value, Stopped) or number is None:
             others(found)
             return
-        self.received, self._again = None, True
+        self.received, self._sent_again = None, True
         timer = threading.Timer(_MOMENT_S, os.kill, (os.getpid(), number))
         timer.daemon = True
         timer.start()
@@ -158,8 +158,8 @@ class _Handler:
         while got := os.read(reading, 1):
             if got[0] not in ours:
                 continue
-            if self._again:
-                self._again = False  # our own
+            if self._sent_again:
+                self._sent_again = False  # our own
             elif not told:
                 told = True
                 work = "what is in work" if self.finishing is None else self.finishing
