@@ -1,9 +1,10 @@
 """Whether a run repeats bit for bit on the GPU that is here: whole, whole again, and killed half-way and resumed.
 
     python benchmarks/gpu_repeats.py --out runs/gpu_repeats
+    python benchmarks/gpu_repeats.py --out runs/gpu_repeats --modality video
     python benchmarks/gpu_repeats.py --out runs/gpu_repeats --steps 200 model.dtype=bfloat16 model.attention=cudnn
 
-The default image run of the embedded world, its first --steps steps. What follows is given to launch/train.py. Prints
+The default run of the embedded world, its first --steps steps. What follows is given to launch/train.py. Prints
 how many rows of metrics.jsonl are the same, apart from times; status 1 if not all are.
 """
 
@@ -86,15 +87,23 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--out", type=Path, required=True, help="new folder for the runs and the result")
+    parser.add_argument("--modality", choices=("image", "video"), default="image")
     parser.add_argument("--steps", type=int, default=16)
     parser.add_argument("settings", nargs="*", help="section.key=value for launch/train.py")
     options = parser.parse_intermixed_args()
+    # Stopped by a time limit, it takes the run with it, which is in a process group of its own.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     if options.out.exists():
         parser.error(f"--out {options.out} is there already: name a new folder")
     options.out.mkdir(parents=True)
     half = max(options.steps // 2, 2)
     settings = [f"max_steps={options.steps}", f"logging.save_every={max(half // 2, 1)}", *options.settings]
-    found: dict[str, Any] = {"steps": options.steps, "settings": options.settings}
+    settings.insert(0, f"--modality={options.modality}")
+    found: dict[str, Any] = {
+        "modality": options.modality,
+        "steps": options.steps,
+        "settings": options.settings,
+    }
     for name in ("whole", "again", "killed"):
         run, log, begin = options.out / name, options.out / f"{name}.log", time.monotonic()
         if name == "killed":

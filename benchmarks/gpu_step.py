@@ -18,6 +18,7 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -196,6 +197,8 @@ def main() -> int:
     parser.add_argument("--limit-s", type=float, default=1800, help="seconds for each side")
     parser.add_argument("settings", nargs="*", help="section.key=value for launch/train.py")
     options = parser.parse_intermixed_args()
+    # Stopped by a time limit, it takes its runs with it.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     if not (options.out / "manifest.jsonl").exists():
         options.out.mkdir(parents=True, exist_ok=True)
         begin = time.monotonic()
