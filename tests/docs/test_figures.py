@@ -213,7 +213,9 @@ def test_the_pages_have_what_the_gpu_measured():
     assert [row[1:] for row in rows] == expected
     assert f"All {len(of['correctness'])} checks passed" in " ".join(page.split())
     assert all(check["passed"] for check in of["correctness"])
-    assert f"took {of['decode'][0]['compile_seconds']} s together" in " ".join(read("docs/rollout.md").split())
+    assert f"took {of['decode'][0]['compile_seconds']} s together" in " ".join(
+        read("docs/rollout.md").split()
+    )
     words = " ".join(page.split())
     first, again = (run["first_steps_seconds"][0] for run in of["step"]["runs"][:0:-1])
     compiling = first - seconds("step")
