@@ -182,11 +182,19 @@ def _weight_files(folder: Path) -> tuple[list[str], dict[str, str]]:
         return [SINGLE_FILE] if (folder / SINGLE_FILE).is_file() else [], {}
     try:
         weight_map = dict(json.loads(index_file.read_text(encoding="utf-8"))["weight_map"])
+        if not all(isinstance(file, str) for file in weight_map.values()):
+            raise TypeError("a tensor's file is no name")
     except (ValueError, TypeError, LookupError) as error:
         raise CheckpointError(
             f"{index_file} is no index of weights: restore it from the checkpoint"
         ) from error
-    return sorted(set(weight_map.values())), weight_map
+    files = set(weight_map.values())
+    if (folder / SINGLE_FILE).is_file() and SINGLE_FILE not in files:
+        raise CheckpointError(
+            f"{folder} holds two checkpoints: {SINGLE_FILE}, and other files that {INDEX_FILE} names (the public "
+            "loader takes the first): remove one of them"
+        )
+    return sorted(files), weight_map
 
 
 def _open(folder: Path, names: WeightMap, stack: ExitStack) -> dict[str, Sliceable]:

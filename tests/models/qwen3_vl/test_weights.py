@@ -281,6 +281,30 @@ def test_damaged_files_are_named_with_the_remedy(tmp_path: Path) -> None:
         load_pretrained(tmp_path)
 
 
+def test_two_checkpoints_in_a_folder_are_refused(tmp_path: Path) -> None:
+    """The public class takes the single file and not the index: whoever trains would not know which it was."""
+    model = make_model()
+    save_pretrained(model, tmp_path, max_shard_bytes=40_000)
+    write(tmp_path, public_arrays(weight_map(CONFIG), make_model()))
+    with pytest.raises(
+        CheckpointError, match=r"two checkpoints: model\.safetensors, and other files that model"
+    ):
+        load_pretrained(tmp_path)
+    (tmp_path / SINGLE_FILE).unlink()
+    assert_equal_models(load_pretrained(tmp_path), model)
+
+
+def test_an_index_may_name_the_single_file_but_no_number(tmp_path: Path) -> None:
+    arrays = public_arrays(weight_map(CONFIG), make_model())
+    write(tmp_path, arrays)
+    index = tmp_path / INDEX_FILE
+    index.write_text(json.dumps({"weight_map": dict.fromkeys(arrays, SINGLE_FILE)}))
+    assert_equal_models(load_pretrained(tmp_path), make_model())
+    index.write_text(json.dumps({"weight_map": dict.fromkeys(arrays, 1)}))
+    with pytest.raises(CheckpointError, match=r"index\.json is no index of weights"):
+        load_pretrained(tmp_path)
+
+
 @pytest.mark.live
 @pytest.mark.parametrize("name", list(cases.MODELS))
 def test_live_transformers_loads_our_export(name: str, tmp_path: Path) -> None:
