@@ -31,6 +31,8 @@ SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
 DEFAULT_SHARD_BYTES = 5_000_000_000
 _KEPT = {"F32": np.float32, "BF16": jnp.bfloat16, "F16": np.float16}
+_READ = {*_KEPT, "F64"}
+"""Types of numbers that need nothing else to be read. Others are quantised, and a scale belongs to them."""
 _COMPARED = 8192
 """Rows of a matrix that are compared at a time."""
 
@@ -206,6 +208,7 @@ def _open(folder: Path, names: WeightMap, stack: ExitStack) -> dict[str, Sliceab
     pending = {names.canonical_name(name) for name, file in weight_map.items() if file in missing_shards}
     sources: dict[str, Sliceable] = {}
     shapes: dict[str, Shape] = {}
+    quantised: dict[str, str] = {}
     for file in files:
         if file in missing_shards:
             continue
@@ -217,12 +220,14 @@ def _open(folder: Path, names: WeightMap, stack: ExitStack) -> dict[str, Sliceab
             source = handle.get_slice(name)
             sources[names.canonical_name(name)] = source
             shapes[name] = tuple(source.get_shape())
+            if (stored := source.get_dtype()) not in _READ:
+                quantised[name] = stored
     for name, read in names.copies:
         # Of two that are one, whoever wrote the folder may have kept either.
         if name in sources and read not in sources and read not in pending:
             sources[read] = sources[name]
             shapes[read] = shapes[next(stored for stored in shapes if names.canonical_name(stored) == name)]
-    _verify(names, shapes, missing_shards, pending)
+    _verify(names, shapes, quantised, missing_shards, pending)
     _check_copies(names, sources)
     return sources
 
@@ -245,14 +250,15 @@ def _check_copies(names: WeightMap, sources: Mapping[str, Sliceable]) -> None:
 def _verify(
     names: WeightMap,
     found: Mapping[str, Shape],
+    quantised: Mapping[str, str],
     missing_shards: list[str],
     pending: set[str],
 ) -> None:
     """Compare names and shapes; raise one error with everything that is wrong.
 
     Args:
-        found: shapes under the names of the files. pending: canonical names that the missing shards should
-        hold.
+        found: shapes under the names of the files. quantised: types of those that are no plain numbers. pending:
+        canonical names that the missing shards should hold.
     """
     wanted = {tensor.name: tensor.shape for tensor in names.tensors}
     copies = {name: wanted[read] for name, read in names.copies}
@@ -267,6 +273,10 @@ def _verify(
         if (expected := wanted.get(canonical, copies.get(canonical))) is not None:
             if shape != expected:
                 problems.append(f"wrong shape: {name} is {list(shape)}, expected {list(expected)}")
+            elif name in quantised:
+                problems.append(
+                    f"quantised: {name} is stored as {quantised[name]}; take the checkpoint of this size in bfloat16"
+                )
         elif not names.derived(canonical):
             problems.append(f"unexpected: {name} {list(shape)}")
     problems += [

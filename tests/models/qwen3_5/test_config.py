@@ -56,6 +56,7 @@ def changed(section: str, **entries: Any) -> dict[str, Any]:
     [
         ({**published.CONFIGS["9B"], "model_type": "qwen3_5_moe"}, "qwen3_5_moe"),
         ({**published.CONFIGS["9B"], "quantization_config": {"quant_method": "fp8"}}, "quantised"),
+        (changed("text_config", quantization_config={"quant_method": "gptq"}), "quantised"),
         (changed("text_config", attention_bias=True), "attention_bias"),
         (changed("text_config", attn_output_gate=False), "attn_output_gate"),
         (changed("text_config", rope_parameters={"rope_type": "yarn"}), "yarn"),

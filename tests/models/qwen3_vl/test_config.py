@@ -95,6 +95,8 @@ def changed(section: str, **entries: Any) -> dict[str, Any]:
         ({**published.CONFIGS["8B"], "model_type": "qwen3_vl_moe"}, "qwen3_vl_moe"),
         ({**published.CONFIGS["8B"], "text_config": None}, "text_config"),
         ({**published.CONFIGS["8B"], "quantization_config": {"quant_method": "fp8"}}, "quantised"),
+        (changed("text_config", quantization_config={"quant_method": "gptq"}), "quantised"),
+        ({**published.CONFIGS["8B"], "compression_config": {"format": "float-quantized"}}, "quantised"),
         (changed("text_config", rope_scaling={"rope_type": "yarn", "factor": 4.0}), "yarn"),
         (changed("text_config", rope_scaling={"mrope_interleaved": False}), "mrope_interleaved"),
         (changed("text_config", hidden_act="swish2"), "swish2"),

@@ -9,6 +9,7 @@ import re
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -279,6 +280,19 @@ def test_damaged_files_are_named_with_the_remedy(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_bytes(b"\xff{")
     with pytest.raises(CheckpointError, match=r"config\.json is not valid JSON"):
         load_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float8_e4m3fn, jnp.int8, jnp.uint8])
+def test_numbers_that_need_a_scale_are_refused_whatever_config_json_says(tmp_path: Path, dtype: Any) -> None:
+    arrays = public_arrays(weight_map(CONFIG), make_model())
+    name = "model.language_model.layers.2.mlp.up_proj.weight"
+    write(tmp_path, arrays | {name: arrays[name].astype(dtype)})
+    with pytest.raises(
+        CheckpointError, match=rf"\(1 problems\):\n  quantised: {name} is stored as [FIU]8.*bfloat16"
+    ):
+        load_pretrained(tmp_path)
+    write(tmp_path, arrays | {name: arrays[name].astype(np.float64)})
+    assert_equal_models(load_pretrained(tmp_path), make_model())
 
 
 def test_two_checkpoints_in_a_folder_are_refused(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ TOP_FIELDS = (
     "vision_end_token_id",
     "tie_word_embeddings",
 )
+_QUANTISED = ("quantization_config", "compression_config")
 
 
 def read_config(path: str | Path, parse: Callable[[JsonObject], Config]) -> Config:
@@ -56,9 +57,10 @@ def sections(values: JsonObject, model_type: str) -> tuple[JsonObject, JsonObjec
     found = values.get("model_type", model_type)
     if found != model_type:
         raise ValueError(f"config: model_type is {found!r}; only dense {model_type!r} models are implemented")
-    if values.get("quantization_config"):
-        raise ValueError("config: the weights are quantised; take the checkpoint of this size in bfloat16")
     text, vision = _section(values, "text_config"), _section(values, "vision_config")
+    # Tools for quantising name it "compression_config" too, and write it where the part that they quantised is.
+    if any(part.get(key) for part in (values, text, vision) for key in _QUANTISED):
+        raise ValueError("config: the weights are quantised; take the checkpoint of this size in bfloat16")
     top: dict[str, Any] = {name: values[name] for name in TOP_FIELDS if values.get(name) is not None}
     top.setdefault("tie_word_embeddings", bool(text.get("tie_word_embeddings", False)))
     return text, vision, top
