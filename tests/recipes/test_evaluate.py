@@ -24,6 +24,7 @@ from tests.reward.scripted_judge import Reply, ScriptedJudge
 from vcap_jax.configuration import ConfigError
 from vcap_jax.evals.benchmarks.files import DataMissing
 from vcap_jax.evals.benchmarks.results import unmeasured
+from vcap_jax.evals.benchmarks.vcapsbench import VCapsBench
 from vcap_jax.evals.protocol import EvaluatorError, read_items
 from vcap_jax.recipes.evaluate import NothingMeasured, evaluate
 from vcap_jax.recipes.evaluation_request import EvaluationRequest, JudgesConfig, split_settings
@@ -575,6 +576,35 @@ def test_data_that_have_changed_are_scored_anew(
     path.write_text(json.dumps(row))
     evaluate(request, print)
     assert json.loads(path.read_text()) == row
+
+
+def test_answers_that_an_earlier_version_read_otherwise_are_read_anew(
+    server: ScriptedJudge,
+    judge: ByStage,
+    data: Path,
+    captions: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    request = requested(server, data, captions, tmp_path / "out")
+    evaluate(request, print)
+    path = tmp_path / "out" / "vcapsbench" / "results.json"
+    row = json.loads(path.read_text())
+    assert row["reading"] == 1
+    del row["reading"], row["metrics"]["ar"]  # as an earlier version left it
+    path.write_text(json.dumps(row))
+    evaluate(request, print)
+    assert json.loads(path.read_text()) == row
+    monkeypatch.setattr(VCapsBench, "reading", 2)
+    said: list[str] = []
+    evaluate(request, said.append)
+    assert any(
+        "by an earlier version, which read the answers otherwise: it is scored" in line for line in said
+    )
+    row = json.loads(path.read_text())
+    assert row["reading"] == 2
+    assert "ar" in row["metrics"]
+    assert len(judge.asked) == 3 * VIDEOS, "the answers are there"
 
 
 def test_a_reasoner_that_is_named_later_scores_anew(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -150,6 +151,27 @@ def test_results_that_are_there_are_held_to_the_request(
     server.stop()
     evaluate_video_qa(asked, print)
     assert len(calls(harness)) == 1
+
+
+def test_what_an_earlier_reader_made_of_the_harness_is_read_anew(
+    server: ScriptedJudge, harness: Path, data: Path
+) -> None:
+    asked = request(server, harness, data)
+    folder = evaluate_video_qa(asked, print)
+    first = json.loads((folder / "results.json").read_text())
+    earlier = {key: value for key, value in first.items() if key != "reading"} | {"metrics": {}}
+    (folder / "results.json").write_text(json.dumps(earlier))
+    said: list[str] = []
+    server.stop()
+    evaluate_video_qa(asked, said.append)
+    assert any("what the harness left is read anew" in line for line in said)
+    again = json.loads((folder / "results.json").read_text())
+    assert (again["metrics"], again["reading"]) == (first["metrics"], 2)
+    assert len(calls(harness)) == 1
+    (folder / "results.json").write_text(json.dumps(earlier))
+    shutil.rmtree(folder / "harness")
+    with pytest.raises(EvaluatorError, match="is not there: name another --out"):
+        evaluate_video_qa(asked, print)
 
 
 @pytest.fixture

@@ -210,14 +210,21 @@ class _Work:
 
     def to_score_anew(self, request: EvaluationRequest) -> bool:
         """Whether the figures that are there are not those that are asked for: the benchmark's files said something
-        else, other judges scored, or what failed is to be tried again. Captions and answers stay. Judges are looked at,
-        and not waited for."""
+        else, an earlier version read the answers otherwise, other judges scored, or what failed is to be tried again.
+        Captions and answers stay. Judges are looked at, and not waited for."""
         row = read_json_object(self.folder / RESULTS)
         # Earlier versions did not note it.
         if row.get("data") not in (None, self.benchmark.data_digest):
             self.say(
                 f"{self.benchmark.name}: since {self.folder / RESULTS} was written its questions, answers or "
                 "references have changed: it is scored anew, and captions stay"
+            )
+            return True
+        # Captions and answers are kept as they came: only what was made of them is of the earlier version.
+        if row.get("reading", 1) != self.benchmark.reading:
+            self.say(
+                f"{self.benchmark.name}: {self.folder / RESULTS} is by an earlier version, which read the answers "
+                "otherwise: it is scored anew; captions stay, and so do answers"
             )
             return True
         stored = as_object(row.get("endpoints", {}), f"{self.folder / RESULTS}: endpoints")

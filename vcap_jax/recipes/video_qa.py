@@ -26,6 +26,7 @@ from vcap_jax.captioning.settings import is_served
 from vcap_jax.configuration import settings
 from vcap_jax.data.errors import ManifestError
 from vcap_jax.evals.benchmarks.benchmark import read_options
+from vcap_jax.evals.benchmarks.choices import READING
 from vcap_jax.evals.benchmarks.lmms_eval import (
     BEGINS,
     SUITES,
@@ -138,8 +139,7 @@ class _Work:
         """See ``evaluate_video_qa``."""
         request, options, say = self.request, self.options, self.say
         if (self.folder / RESULTS).exists():
-            self._check_done()
-            say(f"{NAME}: {self.folder / RESULTS} was there")
+            self._done()
             return
         if not is_served(request.by):
             raise EvaluatorError(
@@ -194,18 +194,29 @@ class _Work:
         )
         return Servers.of(checkpoint, request.judge)
 
-    def _check_done(self) -> None:
-        """Raises EvaluatorError if the results that are there are of another request, or of another model at the
-        address. One that does not answer now is taken to be the one that did, and so is a judge."""
-        path, request = self.folder / REQUEST, self.request
-        if not path.exists():
-            return
-        noted = read_json_object(path)
+    def _done(self) -> None:
+        """Reads anew what the harness left, if an earlier version's reader made the results that are there.
+
+        Raises EvaluatorError if these are of another request, or of another model at the address. One that does not
+        answer now is taken to be the one that did, and so is a judge."""
+        path, request, results = self.folder / REQUEST, self.request, self.folder / RESULTS
+        noted = read_json_object(path) if path.exists() else {}
         model, judge_model = str(noted.get("model")), noted.get("judge_model")
-        if is_served(request.by):
+        if noted and is_served(request.by):
             now, judge_now = self._servers().models_now(self.say)
             model, judge_model = now or model, judge_now or (judge_model if request.judge.urls else None)
-        self._remember(self._asked("", model), judge_model)
+        asked = self._asked(self.options.harness, model)
+        if noted:
+            self._remember(asked, judge_model)
+        if read_json_object(results).get("reading", 1) == READING:
+            self.say(f"{NAME}: {results} was there")
+            return
+        earlier = f"{NAME}: {results} is by an earlier version, which read the answers otherwise"
+        run = find_run(asked.output, asked.tasks)
+        if run is None or not noted:
+            raise EvaluatorError(f"{earlier}, and what the harness left is not there: name another --out")
+        self.say(f"{earlier}: what the harness left is read anew")
+        self._write(run, asked, judge_model, 0.0)
 
     def _asked(self, python: str, model: str) -> Request:
         options = self.options
@@ -249,7 +260,7 @@ class _Work:
 
         remember(self.folder / REQUEST, row, as_now=as_now)
 
-    def _write(self, run: HarnessRun, asked: Request, judge_model: str | None, seconds: float) -> None:
+    def _write(self, run: HarnessRun, asked: Request, judge_model: JsonValue, seconds: float) -> None:
         try:
             found = {suite.name: read_items(run, suite) for suite in self.suites}
             figures = run.own_figures()
@@ -260,6 +271,7 @@ class _Work:
             "benchmark": NAME,
             "mode": "harness and parsed",
             "samples": len(items),
+            "reading": READING,
             "harness": {"version": VERSION, "figures": figures, "command": shlex.join(asked.command())},
             "endpoints": {"judge": {"model": judge_model, "urls": list(self.request.judge.urls[:1])}},
             "questions": {

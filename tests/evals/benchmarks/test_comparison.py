@@ -93,14 +93,16 @@ def test_what_is_not_alike_has_no_difference(tmp_path: Path) -> None:
         "judge": leave(tmp_path / "judge", BASE, judge="qwen"),
         "mode": leave(tmp_path / "mode", BASE, mode="official"),
         "texts": leave(tmp_path / "texts", BASE, prompts={"question": "v2", "caption": "mine"}),
+        "reading": leave(tmp_path / "reading", BASE, reading=2),
         "others": leave(tmp_path / "others", [counts("z", 1, 1, 4)]),
-        "same": leave(tmp_path / "same", BASE),
+        "same": leave(tmp_path / "same", BASE, reading=1),
     }
     (comparison,) = compare(read_results(folders))
     assert [difference.unlike for difference in comparison.differences] == [
         "the judges (judge gpt-4o; judge qwen) differ",
         "the mode (strict; official) differ",
         "the texts of the questions differ",
+        "the readers of the answers differ",
         "they have no item in common",
         "",
     ]

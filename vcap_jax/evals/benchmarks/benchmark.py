@@ -96,6 +96,7 @@ class Benchmark(ABC, Generic[R]):
 
     source: where its files come from and under which licence, in a sentence. worst: the value by which items are
     ordered, low is bad. texts: folder of its questions, by default its name. options: the class of its settings.
+    reading: raised when the same captions, questions and answers of judges would come to other figures than before.
 
     The constructor raises ConfigError, DataMissing and TemplateError: everything that can be known before work.
     """
@@ -105,6 +106,7 @@ class Benchmark(ABC, Generic[R]):
     source: ClassVar[str]
     worst: ClassVar[str]
     texts: ClassVar[str] = ""
+    reading: ClassVar[int] = 1
     options_class: ClassVar[type[BenchmarkOptions]] = BenchmarkOptions
 
     def __init__(self, config: EvaluatorConfig, tools: EvaluatorTools) -> None:
@@ -285,6 +287,7 @@ class Benchmark(ABC, Generic[R]):
             "mode": self.options.mode,
             "samples": len(self.samples),
             "data": self.data_digest,
+            "reading": self.reading,
             "endpoints": asked,
             "prompts": {name: template.version for name, template in self._templates.items()},
             **({} if request is None else {"request": {"text": request.text, "from": request.source}}),

@@ -94,6 +94,7 @@ class CapMas(Benchmark[Picture]):
         "saehyungl/CapMAS"
     )
     worst = "average"
+    reading = 2  # 1 offered other letters
     options_class = CapMasOptions
     options: CapMasOptions
 

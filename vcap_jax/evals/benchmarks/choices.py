@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from string import ascii_uppercase
 
 LETTERS = ascii_uppercase
+READING = 2
+"""Version of ``read_choice``: raised when it reads answers otherwise. 1 took the last option that was spoken of."""
 
 _AFTER_A_LETTER = (
     r"because|since|as|for|and|or|but|not|which|that|is|was|would|seems|due|given|based|here|in|from|the"

@@ -243,6 +243,8 @@ def what_differs(first: Result, second: Result) -> str:
         found.append(f"the mode ({first.mode}; {second.mode})")
     if _asked(first) != _asked(second):
         found.append("the texts of the questions")
+    if first.row.get("reading", 1) != second.row.get("reading", 1):
+        found.append("the readers of the answers")
     if _other_data(first, second):
         found.append("the benchmark's questions, answers or references")
     ours, theirs = _options(first), _options(second)

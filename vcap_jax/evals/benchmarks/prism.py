@@ -33,7 +33,7 @@ from vcap_jax.evals.benchmarks.benchmark import (
     each_answered,
 )
 from vcap_jax.evals.benchmarks.choice_tables import ChoiceRow, read_table
-from vcap_jax.evals.benchmarks.choices import listed, read_choice
+from vcap_jax.evals.benchmarks.choices import READING, listed, read_choice
 from vcap_jax.evals.statistics import Statistic, ratio
 from vcap_jax.reward.failures import Failure
 
@@ -67,6 +67,7 @@ class Prism(Benchmark[Rows]):
     modality = "image"
     worst = "share"
     texts = "prism"
+    reading = READING
     options_class = PrismOptions
     options: PrismOptions
     table: ClassVar[str]
