@@ -269,6 +269,40 @@ def test_captions_before_a_signal_are_kept_and_drawn_no_second_time(
     assert files(folder) == files(undisturbed.folder)
 
 
+@pytest.mark.parametrize("count", [1, 2])
+def test_captions_before_a_kill_are_drawn_no_second_time(
+    count: int, made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evaluations, undisturbed = made("undisturbed")
+    found = evaluations.of_policy("start", "p")["words"]
+
+    class Killed(Scripted):
+        def run(self, params, samples, **rest):
+            for number, one in enumerate(super().run(params, samples, **rest)):
+                if number == 2:
+                    raise KeyboardInterrupt  # whatever is not written by now is lost
+                yield one
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Context, "captioner", lambda self, sampler=None, load=None: Killed(self.asked))
+        with pytest.raises(KeyboardInterrupt):
+            made("run")[0].of_policy("start", "p")
+    folder, drawn = made("run")[1].folder, []
+    with (folder.evaluation("words") / "start.jsonl").open("a") as torn:
+        torn.write('{"id": "torn')
+
+    def resumed(processes: Processes) -> Any:
+        evaluations, ctx = made("run", processes)
+        results = evaluations.of_policy("start", "p")["words"]
+        drawn.append(ctx.asked)
+        return results
+
+    assert in_threads(count, resumed) == [found] * count
+    # Two of the first draw's six are there; the one that nobody can caption is tried again.
+    assert [sum(shares) for shares in zip(*drawn, strict=True)] == [4, 2]
+    assert files(folder) == files(undisturbed.folder)
+
+
 def test_an_evaluator_that_stops_stops_the_others_too(made, monkeypatch: pytest.MonkeyPatch) -> None:
     def stop(named: Any, captioner: Any) -> Any:
         raise Stopped("in the middle of it")

@@ -15,7 +15,7 @@ from vcap_jax.models.policy import Params
 from vcap_jax.rollout.sampler import GroupSampler
 from vcap_jax.run.context import RunContext
 from vcap_jax.system.errors import VCapError
-from vcap_jax.system.files import replace_file
+from vcap_jax.system.files import drop_torn_end, naming, replace_file
 from vcap_jax.system.json_records import as_record
 from vcap_jax.system.json_values import (
     JsonDict,
@@ -39,7 +39,7 @@ class RunCaptioner:
     others ``serve`` until it says ``end``; each captions a share of the samples.
 
     own: parameters for this process's devices. path: where captions are kept, those before a signal too, and found when
-    they are asked for again.
+    they are asked for again. After a kill those of the first process's share are there.
     """
 
     def __init__(self, ctx: RunContext, sampler: GroupSampler, own: Params, path: Path) -> None:
@@ -139,6 +139,7 @@ class RunCaptioner:
             for c in captioned:
                 found = Captions(id=c.sample.id, texts=c.captions, tokens=c.lengths, truncated=c.truncated)
                 rows[found.id] = {**found.row(), **numbered}
+                self._keep(rows[found.id])
         except VCapError as error:
             ended = _reason(error)
         for one in bad:
@@ -147,9 +148,18 @@ class RunCaptioner:
             ended = _reason(Stopped(_STOPPED))
         return {"rows": [rows[sample.id] for sample in own if sample.id in rows], **ended}
 
+    def _keep(self, row: JsonObject) -> None:
+        """Writes down what is drawn as it comes, for whoever comes after a kill; the whole file is written by
+        ``_draw``."""
+        if self._ctx.processes.first:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with naming(self._path), self._path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(row, ensure_ascii=False) + "\n")
+
     def _kept(self) -> dict[tuple[int, str], JsonDict]:
         if not self._path.exists():
             return {}
+        drop_torn_end(self._path)
         where, kept = str(self._path), {}
         for line in rows_of(self._path.read_text(encoding="utf-8")):
             row = as_object(parse_json(line), where)
