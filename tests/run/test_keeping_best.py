@@ -137,3 +137,33 @@ def test_what_cannot_be_kept_is_told_before_work(tmp_path: Path) -> None:
     wrong = RunConfig(logging=LoggingConfig(keep_best="facts/coverage"), evaluation=EvaluationConfig(every=2))
     with pytest.raises(ConfigError, match=r"evaluation.evaluators has heldout, judged"):
         check_inputs(wrong, policy=False)
+
+
+@pytest.mark.parametrize(
+    ("best", "data", "there"),
+    [
+        ("judged/reward", {}, "heldout"),
+        ("heldout/coverage", {"manifest": "{folder}"}, "none"),
+        ("heldout/coverage", {"manifest": "{folder}", "heldout_share": 0.5}, "judged"),
+        ("judged/reward", {"manifest": "{folder}", "heldout_share": 0.5}, None),
+        ("heldout/coverage", {}, None),
+    ],
+)
+def test_an_evaluator_that_has_nothing_here_is_told_before_references_are_written(
+    tmp_path: Path, best: str, data: dict[str, Any], there: str | None
+) -> None:
+    for name in "abcdefgh":
+        (tmp_path / f"{name}.png").touch()
+    given = {key: str(tmp_path) if key == "manifest" else value for key, value in data.items()}
+    config = load_config(
+        RunConfig,
+        [],
+        [f"logging.keep_best={best}", "evaluation.every=1", "max_steps=1"]
+        + [f"data.{key}={value}" for key, value in given.items()],
+    )
+    if there is None:
+        check_inputs(config, policy=False)
+        return
+    name = best.partition("/")[0]
+    with pytest.raises(ConfigError, match=f"{name} evaluates nothing here, only: {there} "):
+        check_inputs(config, policy=False)

@@ -21,6 +21,7 @@ from vcap_jax.data.folders import media_files
 from vcap_jax.data.holding_out import check_apart
 from vcap_jax.data.manifest import Sample, missing_files
 from vcap_jax.data.references import ReferencePool
+from vcap_jax.evals.config import HELDOUT, JUDGED
 from vcap_jax.evals.registry import load_evaluators
 from vcap_jax.models.lora_files import CONFIG_FILE
 from vcap_jax.models.registry import family_at
@@ -79,11 +80,7 @@ def check_inputs(config: RunConfig, work: Work = "training", *, policy: bool = T
     if work not in ("captions", "scores"):
         with noted():
             named = load_evaluators(config.evaluation, config.modality)
-            best = config.logging.keep_best
-            if best is not None and best.partition("/")[0] not in named:
-                raise ConfigError(
-                    f"logging.keep_best is {best}, and evaluation.evaluators has {', '.join(named) or 'none'}"
-                )
+            checks.keep_best(list(named))
         with noted():
             check_trackers(config.trackers)
     if work in ("training", "distillation", "captions"):
@@ -164,6 +161,24 @@ class _Checks:
 
     def __init__(self, config: RunConfig, notes: list[str]) -> None:
         self._config, self._notes = config, notes
+
+    def keep_best(self, named: Sequence[str]) -> None:
+        """That its evaluator is there and has something to evaluate. named: the evaluators, in their order."""
+        best, data = self._config.logging.keep_best, self._config.data
+        if best is None:
+            return
+        if (name := best.partition("/")[0]) not in named:
+            raise ConfigError(
+                f"logging.keep_best is {best}, and evaluation.evaluators has {', '.join(named) or 'none'}"
+            )
+        idle = {HELDOUT: data.manifest is not None, JUDGED: not data.holds_out}
+        used = zip(named, self._config.evaluation.evaluators, strict=True)
+        there = [other for other, entry in used if not idle.get(entry.use)]
+        if name not in there:
+            raise ConfigError(
+                f"logging.keep_best is {best}, and {name} evaluates nothing here, only: {', '.join(there) or 'none'} "
+                f"({HELDOUT} has the embedded world's scenes, {JUDGED} those of data.heldout or data.heldout_share)"
+            )
 
     def adapter(self) -> None:
         lora = self._config.model.lora
