@@ -130,6 +130,25 @@ def test_end_tokens_come_from_the_generation_config(folder: Path) -> None:
     assert Processor.from_pretrained(folder).eos_token_ids == (7, 9)
 
 
+@pytest.mark.parametrize("ends", [99_999, -1, [7, 99_999]])
+def test_an_end_token_of_another_tokenizer_is_refused(folder: Path, ends: object) -> None:
+    """Captions would go on to the last token of their budget, and supervised training would teach another token."""
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": ends}))
+    with pytest.raises(
+        CheckpointError, match=r"generation_config\.json: eos_token_id names (99999|-1), which the"
+    ):
+        Processor.from_pretrained(folder)
+
+
+@pytest.mark.parametrize(
+    "template", ["{% if %}", "{{ raise_exception('only text') }}", "{{ 'user: ' + messages[0].content }}"]
+)
+def test_a_chat_template_that_fails_is_told_as_such(folder: Path, template: str) -> None:
+    (folder / "chat_template.jinja").write_text(template)
+    with pytest.raises(CheckpointError, match=r"the chat template fails .*: restore the checkpoint's own"):
+        Processor.from_pretrained(folder)
+
+
 def test_what_ends_a_turn_is_the_first_end_token_whatever_the_files_order(folder: Path) -> None:
     """The first is the one that supervised training teaches."""
     turn, text = Processor.from_pretrained(folder).eos_token_ids

@@ -158,7 +158,7 @@ class Processor:
             )
         elif (most := budget.max_frames) is not None:
             video = replace(video, max_frames=most, min_frames=min(video.min_frames, most))
-        processor = cls(tokenizer, image=image, video=video, eos_token_ids=_generation_eos(folder))
+        processor = cls(tokenizer, image=image, video=video, eos_token_ids=_generation_eos(folder, tokenizer))
         processor._check_model_config(folder)
         return processor
 
@@ -295,12 +295,18 @@ class Processor:
 
     def _asked(self, message: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
         """A user's message through the chat template, answered without thinking aloud where the model may."""
-        return self.tokenizer.apply_chat_template(
-            [{"role": "user", "content": message}],
-            tokenize=False,
-            add_generation_prompt=add_generation_prompt,
-            **self.template_settings,
-        )
+        try:
+            return self.tokenizer.apply_chat_template(
+                [{"role": "user", "content": message}],
+                tokenize=False,
+                add_generation_prompt=add_generation_prompt,
+                **self.template_settings,
+            )
+        except Exception as error:  # a template is a program: one for text alone adds a list to a string
+            raise CheckpointError(
+                f"the chat template fails on a message of texts and pictures ({error}): restore the checkpoint's own "
+                "(processor_config.json, chat_template.json or chat_template.jinja)"
+            ) from error
 
     def _video_text(self, part: VideoPart) -> str:
         if len(part.timestamps) != len(part.frames):
@@ -373,11 +379,18 @@ def _chat_template(folder: Path) -> str | None:
     return path.read_text(encoding="utf-8") if path.exists() else None
 
 
-def _generation_eos(folder: Path) -> list[int] | None:
+def _generation_eos(folder: Path, tokenizer: PreTrainedTokenizerBase) -> list[int] | None:
+    """Raises CheckpointError for a token that the tokenizer lacks: with it no caption would ever end."""
     path = folder / "generation_config.json"
     if not path.exists():
         return None
     value = read_json_object(path).get("eos_token_id")
     if value is None:
         return None
-    return [as_whole(i, f"{path}: eos_token_id") for i in (value if isinstance(value, list) else [value])]
+    found = [as_whole(i, f"{path}: eos_token_id") for i in (value if isinstance(value, list) else [value])]
+    if foreign := sorted(set(found) - set(tokenizer.get_vocab().values())):
+        raise CheckpointError(
+            f"{path}: eos_token_id names {', '.join(map(str, foreign))}, which the tokenizer does not have: restore "
+            "this checkpoint's own files"
+        )
+    return found
