@@ -6,6 +6,7 @@ import json
 import runpy
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -294,3 +295,37 @@ def test_a_mistake_that_shows_later_is_made_good_in_the_same_folder(
         assert main() == 1
         assert f"model.frozen names '{wrong}'" in capsys.readouterr().err
     assert not RunFolder(folder).begun
+
+
+@pytest.mark.parametrize(
+    ("options", "settings", "work", "message"),
+    [
+        ("{}", [], "training", r"decapbench: options.data is missing"),
+        ("{data: /nowhere}", [], "training", r"decapbench: /nowhere: there is no such folder"),
+        ("{data: /nowhere, mod: strict}", [], "training", r"unknown key"),
+        (
+            "{data: .}",
+            ["reward.family=random"],
+            "training",
+            r"decapbench asks a judge, and there is none",
+        ),
+        ("{data: .}", [], "supervised", r"decapbench asks a judge, and there is none"),
+    ],
+)
+def test_a_benchmark_that_cannot_be_made_is_told_before_references_are_written(
+    manifest: Path, options: str, settings: list[str], work: Any, message: str
+) -> None:
+    """The options of an evaluator cannot be corrected where the run is resumed."""
+    config = load_config(
+        RunConfig,
+        [],
+        [
+            f"data.manifest={manifest}",
+            "max_steps=1",
+            "sft.max_steps=1",
+            f"evaluation.evaluators=[{{use: decapbench, options: {options}}}]",
+            *settings,
+        ],
+    )
+    with pytest.raises(VCapError, match=message):
+        check_inputs(config, work, policy=False)

@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Literal
 
@@ -21,13 +21,16 @@ from vcap_jax.data.folders import media_files
 from vcap_jax.data.holding_out import check_apart
 from vcap_jax.data.manifest import Sample, missing_files
 from vcap_jax.data.references import ReferencePool
-from vcap_jax.evals.config import HELDOUT, JUDGED
-from vcap_jax.evals.registry import load_evaluators
+from vcap_jax.evals.config import BENCHMARKS, HELDOUT, JUDGED
+from vcap_jax.evals.protocol import EvaluatorTools
+from vcap_jax.evals.registry import load_evaluators, made_evaluators
 from vcap_jax.models.lora_files import CONFIG_FILE
 from vcap_jax.models.registry import family_at
 from vcap_jax.models.weights import INDEX_FILE, SINGLE_FILE
 from vcap_jax.report.best_checkpoint import AskedStep
 from vcap_jax.report.trackers.config import check_trackers
+from vcap_jax.reward.config import JudgeConfig
+from vcap_jax.reward.family import RewardFamily
 from vcap_jax.reward.one_question import load_question
 from vcap_jax.reward.questions import read_questions
 from vcap_jax.reward.templates import load_instruction
@@ -74,13 +77,17 @@ def check_inputs(config: RunConfig, work: Work = "training", *, policy: bool = T
             family_at(lineage(config.model.path, config.model.step).origin, config.model.family)
             check_start(config)
             checks.adapter()
+    # Of evaluators: only reinforcement learning gives them its own.
+    judge = config.judge if work == "training" else None
     if work in ("training", "distillation", "scores") or (work == "supervised" and config.data.holds_out):
         with noted():
-            checks.reward()
+            if not checks.reward().asks_judge(config.reward):
+                judge = None
     if work not in ("captions", "scores"):
         with noted():
             named = load_evaluators(config.evaluation, config.modality)
             checks.keep_best(list(named))
+            checks.benchmarks(judge)
         with noted():
             check_trackers(config.trackers)
     if work in ("training", "distillation", "captions"):
@@ -187,9 +194,16 @@ class _Checks:
                 f"model.lora.adapter {lora.adapter} has no {CONFIG_FILE}: give a folder in PEFT's format"
             )
 
-    def reward(self) -> None:
+    def benchmarks(self, judge: JudgeConfig | None) -> None:
+        """That their options and files can be used. They cannot be corrected where the run is resumed."""
+        evaluation = self._config.evaluation
+        ones = tuple(entry for entry in evaluation.evaluators if entry.use in BENCHMARKS)
+        tools = EvaluatorTools(modality=self._config.modality, judge=judge, say=lambda _: None)
+        made_evaluators(replace(evaluation, evaluators=ones), tools, tools.say)
+
+    def reward(self) -> type[RewardFamily]:
         reward = self._config.reward
-        reward_family(self._config)
+        family = reward_family(self._config)
         for field in fields(reward.instructions):
             if (path := getattr(reward.instructions, field.name)) is not None:
                 load_instruction(field.name, path)  # type: ignore[arg-type]  # the fields are its names
@@ -199,6 +213,7 @@ class _Checks:
             load_question(reward.family, reward.claim_differences.instruction, most=1)
         elif reward.family == "balanced":
             load_question(reward.family, reward.balanced.instruction, most=1)
+        return family
 
     def drawn(self) -> None:
         """That references of a sample, where a captioner writes them, are not all the same."""
