@@ -35,6 +35,8 @@ from vcap_jax.system.json_values import JsonError, JsonObject, as_list, as_numbe
 SOURCES = ("movie_animation", "movie_live_action", "vertical_video", "videvo", "youtube")
 BUCKETS: Mapping[str, tuple[int, ...]] = {"shots": (1, 2, 3), "subjects": (1, 2, 3), "events": (3, 5, 7)}
 """The largest number of each bucket but the last, which has all above."""
+_LEFT_OPEN = "<placeholder>"
+"""In the published file, where the name of a video would be."""
 RELATIONS = ("entailment", "neutral", "contradiction")
 
 
@@ -160,8 +162,8 @@ def buckets(kind: str) -> tuple[str, ...]:
 def read_clip(row: JsonObject, where: str) -> tuple[str, str, Clip]:
     """A row's id, the name of its video and what is known of it. Raises JsonError.
 
-    The older form has ``text`` {prompt, response} and no name of the video, which is ``vid``.mp4; the newer one has
-    ``messages``, the last of them with the ``reference``.
+    The older form has ``text`` {prompt, response}, the newer one ``messages``, the last of them with the ``reference``.
+    Where neither names the video, it is ``vid``.mp4.
     """
     source = as_text(row.get("dataset"), f"{where}: dataset").rpartition("/")[2]
     if source not in SOURCES:
@@ -179,7 +181,8 @@ def read_clip(row: JsonObject, where: str) -> tuple[str, str, Clip]:
             reference = content.get("reference") or reference
             if isinstance(content.get("video"), Mapping):
                 name = as_object(content["video"], where).get("video_file")
-                video = PurePosixPath(as_text(name, f"{where}: video_file")).name
+                if name != _LEFT_OPEN:
+                    video = PurePosixPath(as_text(name, f"{where}: video_file")).name
     counted = {kind: extra.get(f"n_{kind}") for kind in BUCKETS}
     clip = Clip(
         source=source,
