@@ -12,7 +12,7 @@ import base64
 import binascii
 import csv
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
@@ -50,10 +50,11 @@ class ChoiceRow:
     category: str = ""
 
 
-def read_table(path: Path, pictures: Path) -> list[ChoiceRow]:
+def read_table(path: Path, pictures: Path, say: Callable[[str], None]) -> list[ChoiceRow]:
     """The questions of a table, in its order; the pictures are written into the folder ``pictures``.
 
-    Raises ManifestError for a file that is no such table, by row.
+    A question whose right option is an empty cell (in tables that pandas wrote, "None") cannot be answered rightly: it
+    is left out, which is said. Raises ManifestError for a file that is no such table, by row.
     """
     images: dict[str, Path] = {}
     rows: list[tuple[str, dict[str, str]]] = []
@@ -64,10 +65,17 @@ def read_table(path: Path, pictures: Path) -> list[ChoiceRow]:
         else:
             row["image"] = cell
         rows.append((index, row))
-    return [_question(index, row, images, path) for index, row in rows]
+    found = {index: _question(index, row, images, path) for index, row in rows}
+    if left_out := [index for index, question in found.items() if question is None]:
+        say(
+            f"{path}: of {len(left_out)} questions the right option is an empty cell, and they are left out: row "
+            f"{', '.join(left_out[:5])}{', ...' if len(left_out) > 5 else ''}"
+        )
+    return [question for question in found.values() if question is not None]
 
 
-def _question(index: str, row: Mapping[str, str], images: Mapping[str, Path], path: Path) -> ChoiceRow:
+def _question(index: str, row: Mapping[str, str], images: Mapping[str, Path], path: Path) -> ChoiceRow | None:
+    """None for one whose right option is not there."""
     where = f"{path}: row {index}"
     holder = row.get("image", index)
     if holder not in images:
@@ -76,6 +84,8 @@ def _question(index: str, row: Mapping[str, str], images: Mapping[str, Path], pa
         )
     options = {letter: row[letter] for letter in LETTERS if _cell(row, letter)}
     answer = _cell(row, "answer").upper()
+    if len(options) >= 2 and answer in set(LETTERS) - set(options):
+        return None
     if len(options) < 2 or answer not in options:
         raise ManifestError(
             f"{where}: {len(options)} options and the answer {answer!r}, where a letter of two or more is wanted"

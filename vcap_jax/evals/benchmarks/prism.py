@@ -80,7 +80,7 @@ class Prism(Benchmark[Rows]):
         """One task for each image, or for each question where the captioner is told it."""
         pictures = self.options.pictures or self.folder.path / f"{Path(self.table).stem}-pictures"
         try:
-            rows = read_table(self.folder.file(self.table), Path(pictures))
+            rows = read_table(self.folder.file(self.table), Path(pictures), self.say)
         except ManifestError as error:
             raise self.folder.wrong(self.table, str(error)) from error
         by_description: dict[str, list[ChoiceRow]] = {}
