@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from tests.evals.benchmarks.by_stage import ByStage, block, endpoint
 from tests.patience import GUARD_S
 from tests.reward.scripted_judge import Reply, ScriptedJudge
 from vcap_jax.data.judge_media import EncodedMedia, JudgeMediaSettings, encode_picture
-from vcap_jax.evals.answers import chosen
+from vcap_jax.evals.answers import Shape, chosen
 from vcap_jax.evals.asking import Asker, Stage
 from vcap_jax.evals.templates import PromptTemplate
 from vcap_jax.reward.failures import Failure
@@ -234,3 +235,21 @@ def test_a_failure_is_a_value_and_is_counted(servers: tuple[ScriptedJudge, Scrip
     assert (report.failed, report.requests) == ({"no_verdict": 1}, 4)
     assert report.failure_rate == pytest.approx(1 / 3)
     assert report.example.startswith("no_verdict: 0 JSON objects")
+
+
+def test_an_answer_that_only_an_earlier_version_could_read_is_asked_for_again_once(
+    servers: tuple[ScriptedJudge, ScriptedJudge], tmp_path: Path
+) -> None:
+    judge = ByStage(servers[0], {"ask": lambda prompt: {"answer": "rather yes"}})
+    earlier = replace(SHAPE, read=lambda row: {"answer": "yes"})
+    found = []
+    for shape in (earlier, SHAPE, SHAPE):
+        with Asker({"judge": endpoint(servers[0], store=str(tmp_path / "s.sqlite"))}, say=print) as asker:
+
+            async def work(k: int, shape: Shape[Mapping[str, str]] = shape, asker: Asker = asker) -> object:
+                return await asker.ask(stage(), shape, {"CAPTION": "x"})
+
+            found += asker.each([0], work, what="items", total=1)
+        judge.answers["ask"] = yes
+    assert found == [{"answer": "yes"}] * 3
+    assert len(judge.asked) == 2

@@ -29,7 +29,7 @@ from vcap_jax.reward.client import JudgeClient
 from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.reward.encoded_view import EncodedView, show
 from vcap_jax.reward.failures import Failure
-from vcap_jax.reward.judge_query import Form, JudgeQuery, Pass
+from vcap_jax.reward.judge_query import Form, JudgeQuery, Pass, Unreadable
 from vcap_jax.reward.prompts import content_hash, schema_format
 from vcap_jax.reward.question import Drawing, Verdict
 from vcap_jax.reward.role import Role
@@ -263,7 +263,7 @@ def _form(stage: Stage, shape: Shape[T]) -> Form[Answered[T]]:
     def unpack(row: JsonObject) -> Answered[T]:
         value = shape.read(row)
         if isinstance(value, Failure):  # it was read once, under the same schema
-            raise ValueError(f"a stored answer of {stage.template.name} cannot be read: {value}")
+            raise Unreadable(f"a stored answer of {stage.template.name} cannot be read: {value}")
         return Answered(row=row, value=value)
 
     drawn = [] if stage.temperature is None else [f"T={stage.temperature:g}"]

@@ -22,13 +22,18 @@ from vcap_jax.system.json_values import JsonObject
 T = TypeVar("T")
 
 
+class Unreadable(ValueError):
+    """An answer in a store that an earlier version's reader took, and today's does not."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Form(Generic[T]):
     """A kind of answer.
 
     name, version: in the store; the version changes with the instruction's text and the answer's schema.
     response_format: the field that holds a server to the schema. read: (content, finish_reason) to a value or a
-    Failure. pack, unpack: between the value and the JSON object that the store keeps.
+    Failure. pack, unpack: between the value and the JSON object that the store keeps; ``unpack`` raises Unreadable for
+    one that is to be asked for again.
     """
 
     name: str
@@ -155,7 +160,8 @@ class JudgeQuery:
         key: JudgementKey | None = None
         if self._store is not None:
             key = _key(asked, await self._judge.model(), self._judge.temperature, text, prompt)
-            if (known := _kept(form, self._store, key)) is not None:
+            key, known = _known(form, self._store, key)
+            if known is not None:
                 self._judge.recorder.store_hits(1)
                 return known
         verdict = await self._judge.ask(
@@ -179,6 +185,15 @@ class JudgeQuery:
             # what is computed anew from the store is what was earned.
             return _kept(form, self._store, key) or replace(verdict, key=key.digest)
         return replace(verdict, key="")
+
+
+def _known(form: Form[T], store: JudgementStore, key: JudgementKey) -> tuple[JudgementKey, Verdict[T] | None]:
+    """What the store knows, and the key. An answer that cannot be read any more stays; another is kept beside it."""
+    while True:
+        try:
+            return key, _kept(form, store, key)
+        except Unreadable:
+            key = replace(key, version=f"{key.version}+")
 
 
 def _kept(form: Form[T], store: JudgementStore, key: JudgementKey) -> Verdict[T] | None:

@@ -63,6 +63,7 @@ class CapArenaAuto(Benchmark[Battle]):
     name = "caparena-auto"
     modality = "image"
     worst = "points"
+    reading = 2  # 1 took "Caption 1 is worse" for a judgment that it is better
     source = (
         "caparena_auto_600.json and the 600 images: links in the README of https://github.com/njucckevin/CapArena "
         "(no licence file; images of DOCCI, CC BY 4.0)"
