@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,17 @@ def test_entries_are_read_as_they_were_written(path: Path) -> None:
     assert list(read_captions(path).values()) == list(GIVEN)
     with CaptionsFile(path) as file:
         assert file.of(SAMPLES) == list(GIVEN)
+
+
+def test_a_disk_that_is_full_is_named(path: Path) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size, before[1]))
+    try:
+        with pytest.raises(OSError, match=r"captions\.jsonl"), CaptionsFile(path) as file:
+            file.add(Captions(id="c", texts=("a ring",)))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert list(read_captions(path).values()) == list(GIVEN)
 
 
 def test_what_has_failed_is_missing_until_it_has_captions(path: Path) -> None:

@@ -17,7 +17,7 @@ from typing import Self
 from vcap_jax.data.jsonl import read_objects
 from vcap_jax.data.manifest import Sample
 from vcap_jax.evals.protocol import Captions, EvaluatorError, captions_of
-from vcap_jax.system.files import drop_torn_end
+from vcap_jax.system.files import drop_torn_end, naming
 from vcap_jax.system.json_values import JsonError
 
 
@@ -44,9 +44,10 @@ class CaptionsFile:
 
     def add(self, captions: Captions) -> None:
         """Keeps an entry; it is on disk when this returns."""
-        self._file.write(json.dumps(captions.row(), ensure_ascii=False) + "\n")
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        with naming(self.path):
+            self._file.write(json.dumps(captions.row(), ensure_ascii=False) + "\n")
+            self._file.flush()
+            os.fsync(self._file.fileno())
         self._found[captions.id] = captions
 
     def of(self, samples: Sequence[Sample]) -> list[Captions]:
@@ -58,7 +59,8 @@ class CaptionsFile:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._file.close()
+        with naming(self.path):
+            self._file.close()
 
 
 def read_captions(path: Path, *, others: bool = True) -> dict[str, Captions]:
