@@ -63,7 +63,8 @@ class Exported(NamedTuple):
 
 
 class Imported(NamedTuple):
-    """dtype: that all parameters are kept in. stated: what config.json says of it, None for nothing."""
+    """dtype: that parameters are kept in, but for those that the model computes with in float32. stated: what
+    config.json says of it, None for nothing."""
 
     dtype: str
     stated: str | None
@@ -171,8 +172,8 @@ def checkpoint_from_hf(source: Path, target: Path, *, family: str | None = None)
         _copy_of(source, folder, CAPTIONING_FILE, CARD)
     config = read_json_object(source / "config.json")
     stated = config.get("dtype") or config.get("torch_dtype")
-    (kept,) = {leaf.dtype.name for leaf in jax.tree.leaves(nnx.state(model))}
-    return Imported(kept, None if stated is None else str(stated))
+    kept = min((leaf.dtype for leaf in jax.tree.leaves(nnx.state(model))), key=lambda dtype: dtype.itemsize)
+    return Imported(kept.name, None if stated is None else str(stated))
 
 
 def write_new(

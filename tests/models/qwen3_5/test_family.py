@@ -20,7 +20,7 @@ from tests.models.qwen3_5 import parity_cases
 from tests.models.recurrent_family.reward import STOP
 from vcap_jax.commands import serve_rollout
 from vcap_jax.configuration import load_config
-from vcap_jax.export.hugging_face import checkpoint_to_hf
+from vcap_jax.export.hugging_face import checkpoint_from_hf, checkpoint_to_hf
 from vcap_jax.kernels import attention
 from vcap_jax.models.family import opaque
 from vcap_jax.models.policy import ModelConfig
@@ -158,6 +158,19 @@ def test_a_run_is_exported_and_read_back(trained: Path, tmp_path: Path) -> None:
     found = flat_parameters(model)
     for name, array in parameters(trained, trained).items():
         np.testing.assert_array_equal(found[name], array, err_msg=name)
+
+
+def test_a_checkpoint_in_bfloat16_comes_through_an_orbax_folder_as_it_was(
+    checkpoint: Path, tmp_path: Path
+) -> None:
+    """Some of its parameters are kept in float32 there: they are computed with in it."""
+    base = tmp_path / "base"
+    shutil.copytree(checkpoint, base, ignore=shutil.ignore_patterns("*.safetensors"))
+    Qwen35Family().save(load_model(checkpoint, placement=placement()), base, dtype=jnp.bfloat16)
+    assert checkpoint_from_hf(base, tmp_path / "orbax") == ("bfloat16", "bfloat16")
+    checkpoint_to_hf(tmp_path / "orbax", tmp_path / "hf")
+    before, after = ((folder / "model.safetensors").read_bytes() for folder in (base, tmp_path / "hf"))
+    assert before == after
 
 
 def test_a_vllm_server_is_told_all_that_it_asks_for(
