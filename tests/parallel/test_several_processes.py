@@ -239,7 +239,8 @@ for _ in range(len(started)):
 
 @pytest.fixture(scope="module")
 def meetings(tmp_path_factory) -> dict[str, list[tuple[int, str]]]:
-    """Exit status and output of the two processes of each case."""
+    """Exit status and output of the two processes of each case, where a proxy is named that answers nobody: JAX took it
+    for the way to process 0."""
     folder = tmp_path_factory.mktemp("meetings")
     outputs = {
         case: [folder / f"{case}.{index}" for index in range(2)]
@@ -252,6 +253,7 @@ def meetings(tmp_path_factory) -> dict[str, list[tuple[int, str]]]:
     ]
     done = subprocess.run(
         [sys.executable, "-c", MEETING.format(root=str(ROOT)), *arguments],
+        env={**os.environ, "http_proxy": "http://127.0.0.1:9", "https_proxy": "http://127.0.0.1:9"},
         capture_output=True,
         text=True,
         timeout=GUARD_S,
@@ -304,12 +306,12 @@ def test_what_names_no_host_or_no_port_is_refused(coordinator: str) -> None:
         DistributedConfig(coordinator=coordinator, processes=2, process_id=0)
 
 
-FOUND_BY_JAX = """
+START = """
 from vcap_jax.parallel.processes import DistributedConfig, joined
 from vcap_jax.run.command_line import guarded
 
 def start():
-    with joined(DistributedConfig(automatic=True)):
+    with joined(DistributedConfig({})):
         return 0
 
 raise SystemExit(guarded(start, goes_on=False))
@@ -321,7 +323,7 @@ def test_where_jax_finds_no_other_processes_that_is_told() -> None:
     of_a_cluster = ("JAX_", "SLURM_", "OMPI_")
     environment = {name: value for name, value in os.environ.items() if not name.startswith(of_a_cluster)}
     told = subprocess.run(
-        [sys.executable, "-c", FOUND_BY_JAX],
+        [sys.executable, "-c", START.format("automatic=True")],
         env={**environment, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
@@ -331,6 +333,27 @@ def test_where_jax_finds_no_other_processes_that_is_told() -> None:
     assert told.returncode == 1
     assert "distributed.automatic is true, and JAX finds no other processes" in told.stderr
     assert "Traceback" not in told.stderr
+
+
+@pytest.mark.slow
+def test_a_process_that_the_others_do_not_join_says_so_when_jax_aborts_it() -> None:
+    """It was a stack of C++ alone."""
+    coordinator = f"127.0.0.1:{ports_for_servers(1)[0]}"
+    alone = f"coordinator={coordinator!r}, processes=2, process_id=1, start_timeout_s=5"
+    told = subprocess.run(
+        [sys.executable, "-c", START.format(alone)],
+        env={**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=GUARD_S,
+        check=False,
+    )
+    assert told.returncode != 0
+    last = told.stderr.splitlines()[-1]
+    assert last.startswith(
+        "error: the processes of the run did not find each other within 5 s: start 2 of them"
+    )
+    assert coordinator in last
 
 
 def test_a_port_that_is_taken_is_told() -> None:

@@ -271,18 +271,28 @@ def joined(config: DistributedConfig) -> Iterator[Processes]:
         }
     # Its handler of SIGTERM would take the place of the trainer's, which ends a run after the step in work.
     jax.config.update("jax_enable_preemption_service", False)
+    # gRPC would look for process 0 behind a proxy that is named for the web; an empty one of its own comes first.
+    os.environ["grpc_proxy"] = ""  # noqa: SIM112
+    jax.config.update("jax_check_proxy_envs", False)
     if config.local_devices:
         how["local_device_ids"] = list(config.local_devices)
     if config.process_id == 0 and config.coordinator is not None:
         _check_port(config.coordinator)
+    where = config.coordinator or "found automatically"
     waiting = Waiting(
-        f"the other processes of the run, coordinator {config.coordinator or 'found automatically'}",
+        f"the other processes of the run, coordinator {where}",
         _log.warning,
         limit_s=config.start_timeout_s,
         setting="distributed.start_timeout_s",
     )
+    apart = (
+        f"the processes of the run did not find each other within {config.start_timeout_s} s: start "
+        f"{config.processes or 'all'} of them, each with its own distributed.process_id and the same "
+        f"distributed.coordinator, {where}, which all must reach"
+    )
     try:
-        with told_beside(waiting, "not all have come"):
+        # Where they do not, JAX aborts this process.
+        with last_words(f"error: {apart}"), told_beside(waiting, "not all have come"):
             jax.distributed.initialize(
                 **how,
                 initialization_timeout=config.start_timeout_s,
@@ -290,11 +300,7 @@ def joined(config: DistributedConfig) -> Iterator[Processes]:
                 shutdown_timeout_seconds=config.peer_timeout_s,
             )
     except jax.errors.JaxRuntimeError as error:
-        raise PeerFailed(
-            f"the processes of the run did not find each other within {config.start_timeout_s} s: start "
-            f"{config.processes or 'all'} of them, each with its own distributed.process_id and the same "
-            f"distributed.coordinator, {config.coordinator or 'found automatically'} ({error})"
-        ) from error
+        raise PeerFailed(f"{apart} ({error})") from error
     except ValueError as error:
         if not config.automatic:
             raise
