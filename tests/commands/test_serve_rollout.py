@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import socket
 import subprocess
 import sys
@@ -123,7 +124,8 @@ def test_the_server_finds_what_lies_beside_it(
     assert environment["PATH"] == f"{tmp_path / 'env'}:/usr/bin"
     assert environment["VLLM_SERVER_DEV_MODE"] == "1"
     assert "JAX_PLATFORMS" not in environment
-    assert f'PATH={tmp_path / "env"}:"$PATH" VLLM_SERVER_DEV_MODE=1' in capsys.readouterr().out
+    beside = shlex.quote(str(tmp_path / "env"))
+    assert f'PATH={beside}:"$PATH" VLLM_SERVER_DEV_MODE=1' in capsys.readouterr().out
 
 
 def test_a_server_may_be_kept_running(tmp_path: Path, folders: list[Path]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
@@ -78,7 +79,10 @@ def write_installation(folder: Path, server: str, versions: Mapping[str, Any] | 
         f'#!/bin/sh\nif [ "$1" = -c ]; then cat "{folder}/versions.json"; else exec "{sys.executable}" -S -E "$@"; fi\n'
     )
     executable = folder / "vllm"
-    executable.write_text(f"#!{python}\n{server}")
+    first = f"#!{python}"
+    if " " in first:  # as pip writes it: a line for the shell that is text to Python
+        first = f"#!/bin/sh\n'''exec' {shlex.quote(str(python))} \"$0\" \"$@\"\n' '''"
+    executable.write_text(f"{first}\n{server}")
     python.chmod(0o755)
     executable.chmod(0o755)
     return executable

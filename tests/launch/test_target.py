@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -56,7 +57,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(checkout: Path, command: str, **replaced: str) -> subprocess.CompletedProcess[str]:
-    words = [replaced.get(word, word) for word in command.split()]
+    words = [replaced.get(word, word) for word in shlex.split(command)]
     words[0] = sys.executable if words[0] == "python" else words[0]
     node = Path(replaced["node"]) if "node" in replaced else checkout
     return subprocess.run(
@@ -88,7 +89,8 @@ def test_the_scripts_see_the_entry(checkout: Path) -> None:
 
 @pytest.mark.slow
 def test_preflight_checks_a_run_for_the_target(checkout: Path, node: Path) -> None:
-    command = f"{COMMANDS[1]} model.path={node / 'model'}"
+    model = shlex.quote(f"model.path={node / 'model'}")
+    command = f"{COMMANDS[1]} {model}"
     manifest = f"data.manifest={node / 'rows.jsonl'}"
     told = run(checkout, command, **{"data.manifest=rows.jsonl": manifest})
     assert "ok\tgroups divide by 4, the devices they are split over" in told.stdout, told.stdout + told.stderr
@@ -100,7 +102,9 @@ def test_preflight_checks_a_run_for_the_target(checkout: Path, node: Path) -> No
 
 def test_the_launch_script_divides_the_node(checkout: Path, node: Path) -> None:
     files = {"DIR": str(node / "model"), "FILE": str(node / "rows.jsonl"), "node": str(node)}
-    command = COMMANDS[3].replace("--elsewhere", f"--elsewhere --python {node / 'bin' / 'python'}")
+    command = COMMANDS[3].replace(
+        "--elsewhere", f"--elsewhere --python {shlex.quote(str(node / 'bin' / 'python'))}"
+    )
     done = run(checkout, command, **files)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "CUDA_VISIBLE_DEVICES=0\\,1\\,2 " in done.stdout

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -158,7 +159,7 @@ def test_other_adapters_than_the_runs_are_refused(adapted, tmp_path, lora, remed
     new = tmp_path / "new"
     with pytest.raises(ConfigError, match=remedy) as raised:
         open_run(config(adapted, lora=lora), new)
-    assert f"launch/convert.py to-hf {adapted} FOLDER" in str(raised.value)
+    assert f"launch/convert.py to-hf {shlex.quote(str(adapted))} FOLDER" in str(raised.value)
     assert not new.exists()
     with pytest.raises(ConfigError, match="trained adapters"):
         load_start(config(adapted, lora=lora), PLACEMENT)
@@ -204,7 +205,7 @@ def test_the_step_that_a_run_starts_from_stays(full, tmp_path) -> None:
     save(RunFolder(source), load_captioner(RunConfig(), str(source), PLACEMENT), 5, keep=2)
     with pytest.raises(CheckpointError, match=r"no checkpoint of step 3 .*there are \[4, 5\]") as raised:
         load_start(open_run(config(source), new)[0], PLACEMENT)
-    assert f"launch/convert.py to-hf {source} FOLDER --step 5" in str(raised.value)
+    assert f"launch/convert.py to-hf {shlex.quote(str(source))} FOLDER --step 5" in str(raised.value)
 
 
 def test_only_runs_have_steps(tmp_path) -> None:

@@ -339,7 +339,7 @@ def test_print_shows_a_line_for_each_server_and_starts_nothing(
     assert main(["--backend", "vllm", "--model", str(folder), "--gpus", "6,7", "--print"]) == 0
     printed = capsys.readouterr()
     lines = printed.out.splitlines()
-    assert [f"vllm serve {folder} " in line for line in lines] == [True, True]
+    assert [f"vllm serve {shlex.quote(str(folder))} " in line for line in lines] == [True, True]
     assert [line.rpartition(" ")[2] for line in lines] == ["8000", "8001"]
     assert "requirements-vllm.txt" in printed.err  # there is no vllm here, and it says so
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shlex
 import stat
 from pathlib import Path
 
@@ -57,7 +58,7 @@ def test_a_compiler_that_fails_is_quoted_and_leaves_nothing(tmp_path: Path, monk
         '#!/bin/sh\ncase "$*" in *-dM*) exit 0;; esac\necho "error: no vectors" >&2\nexit 1\n'
     )
     compiler.chmod(compiler.stat().st_mode | stat.S_IXUSR)
-    monkeypatch.setenv("CXX", str(compiler))
+    monkeypatch.setenv("CXX", shlex.quote(str(compiler)))
     with pytest.raises(library.NoLibrary, match=r"in CXX.*error: no vectors"):
         library.compiled(tmp_path / "cache")
     assert list((tmp_path / "cache").iterdir()) == []
