@@ -65,5 +65,18 @@ def test_errors_where_nothing_is_collide_with_no_fact():
     assert found.collision_free()[0] == 0
 
 
+def test_two_false_claims_about_one_slot_are_one_error():
+    """The model draws the slots of errors without replacement."""
+    colours = ("red", "blue", "green", "yellow", "purple", "orange")
+    scene = scenes()["s0"]
+    place = next(slot[0] for slot in scene_facts(scene) if slot[-1] == "colour")
+    wrong = [colour for colour in colours if colour != scene_facts(scene)[place, "colour"]][:2]
+    text = " ".join(describe_image({(place, "colour"): colour}, np.random.default_rng(0)) for colour in wrong)
+    found = meet(
+        scenes(), {"s0": [text]}, {"s0": [describe_image(scene_facts(scene), np.random.default_rng(0))]}
+    )
+    assert (found.errors[0], found.errors_at_facts[0], found.clear[0]) == (1, 1, 0)
+
+
 def test_references_without_a_true_fact_take_no_part():
     assert len(meet(scenes(), {"s0": ["x"]}, {"s0": ["Nothing."]}).scene) == 0

@@ -25,8 +25,8 @@ class Meetings:
     """Captions that met a reference with m > 0 true facts; arrays of one row per caption.
 
     scene: its place in the order of scenes, of ``scenes`` in all. facts N, reference m, correct c, errors n - c, and of
-    these those at a slot that the picture has: an object at an empty place can collide with no fact. Claims about what
-    the pixels leave open are neither.
+    these those at a slot that the picture has: an object at an empty place can collide with no fact. All are slots, as
+    the model draws them: two false claims about one are one error. Claims about what the pixels leave open are neither.
     covered: R inside C. clear: E and R apart.
     """
 
@@ -86,8 +86,8 @@ def meet(
                 continue
             for claims in told:
                 right = {question_of(slot) for slot, value in claims if facts.get(slot) == value}
-                wrong = [question_of(slot) for slot, value in claims if facts.get(slot) != value]
-                numbers = (len(facts), len(witness), len(right), len(wrong), len(asked & set(wrong)))
-                rows.append((place, *numbers, witness <= right, not witness & set(wrong)))
+                wrong = {question_of(slot) for slot, value in claims if facts.get(slot) != value}
+                numbers = (len(facts), len(witness), len(right), len(wrong), len(asked & wrong))
+                rows.append((place, *numbers, witness <= right, not witness & wrong))
     columns = np.array(rows, np.int64).reshape(-1, len(_COLUMNS)).T
     return Meetings(scenes=len(captions), **dict(zip(_COLUMNS, columns, strict=True)))
