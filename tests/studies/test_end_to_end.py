@@ -63,4 +63,7 @@ def test_mistakes_are_named(tmp_path, reproduce, capsys):
     assert "no study 'nothing': choose among main" in capsys.readouterr().err
     assert reproduce.main(["--out", str(tmp_path), "max_stepz=3"]) == 1
     assert "max_stepz" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        reproduce.main(["--out", str(tmp_path), "--workers", "0"])
+    assert "--workers 0: give at least 1" in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()

@@ -67,7 +67,10 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     parser.add_argument("--report-only", action="store_true", help="run nothing")
     parser.add_argument("--list", action="store_true", help="print what there is to run and exit")
     parser.add_argument("overrides", nargs="*", metavar="section.key=value", help="for every run")
-    return parser.parse_intermixed_args(arguments)
+    args = parser.parse_intermixed_args(arguments)
+    if args.workers is not None and args.workers < 1:
+        parser.error(f"--workers {args.workers}: give at least 1")
+    return args
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
