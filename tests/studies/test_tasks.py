@@ -112,6 +112,13 @@ def test_claims_speak_of_rows_that_their_studies_have():
         ({"seeds": (0, 0)}, "give different ones"),
         ({"seeds": ()}, "at least one"),
         ({"only": ["distillation"], "modalities": ["video"]}, "nothing is left"),
+        ({"overrides": ["seed=7"]}, "seed=7: .*--seeds"),
+        ({"overrides": ["max_steps=7", "name=mine"]}, "name=mine: each run is named by its arm"),
+        ({"overrides": ["modality=video"]}, "modality=video: --modality chooses"),
+        ({"overrides": ["data.manifest=mine.jsonl"]}, "data.manifest: studies count facts"),
+        ({"overrides": ["data.references=mine.jsonl"]}, "data.references: each arm has"),
+        ({"overrides": ["evaluation.evaluators=[]"]}, "add {use: heldout}"),
+        ({"overrides": ["evaluation.evaluators=[{use: heldout, name: mine}]"]}, "without another name"),
     ],
 )
 def test_plans_that_cannot_be_made_are_refused(arguments, message):

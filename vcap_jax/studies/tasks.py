@@ -90,7 +90,7 @@ def plan(
     """All tasks of the studies asked for.
 
     quick: of each study what ``QUICK`` says. only: names of studies, all if empty. overrides: of every configuration,
-    as on the command line. Raises PlanError, ConfigError.
+    as on the command line; those that a study chooses itself are refused. Raises PlanError, ConfigError.
     """
     wanted = list(only) or list(QUICK if quick else STUDIES)
     unknown = [name for name in wanted if name not in STUDIES]
@@ -181,8 +181,34 @@ def _config(arm: Arm, modality: Modality, seed: int, overrides: Sequence[str]) -
     configs = shipped_configs()
     files = [configs / "studies" / f"{modality}.yaml", *(configs / name for name in arm.fragments)]
     config = load_config(RunConfig, files, [*overrides, *arm.overrides, f"seed={seed}"])
+    _check(config, overrides)
     what = {"improve": "self-improve", "distill": "distill"}.get(arm.kind, arm.name)
     return dataclasses.replace(config, name=f"{modality}-{what}-seed{seed}")
+
+
+def _check(config: RunConfig, overrides: Sequence[str]) -> None:
+    """Raises PlanError for a setting that the studies choose themselves, or without which they have nothing to count:
+    it would be passed over, or be missed once all runs are made."""
+    for override in overrides:
+        key = override.partition("=")[0].strip()
+        if key in _CHOSEN:
+            raise PlanError(f"{override}: {_CHOSEN[key]}, so leave it out")
+    if config.data.manifest is not None:
+        raise PlanError("data.manifest: studies count facts of the embedded world's scenes, so leave it out")
+    if config.data.references is not None:
+        raise PlanError("data.references: each arm has references of its own, so leave it out")
+    if not any(one.use == HELDOUT and one.name in (None, HELDOUT) for one in config.evaluation.evaluators):
+        raise PlanError(
+            "evaluation.evaluators: studies count the captions of heldout: add {use: heldout}, without another name"
+        )
+
+
+_CHOSEN: Mapping[str, str] = {
+    "seed": "each arm is run with several, and --seeds says with how many",
+    "name": "each run is named by its arm",
+    "modality": "--modality chooses among the arms",
+}
+"""Settings of a run that a study chooses, and how it does."""
 
 
 def _decides(config: RunConfig) -> JsonDict:
