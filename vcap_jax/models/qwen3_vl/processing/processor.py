@@ -158,7 +158,7 @@ class Processor:
             )
         elif (most := budget.max_frames) is not None:
             video = replace(video, max_frames=most, min_frames=min(video.min_frames, most))
-        processor = cls(tokenizer, image=image, video=video, eos_token_ids=_generation_eos(folder, tokenizer))
+        processor = cls(tokenizer, image=image, video=video, eos_token_ids=_generation_eos(folder))
         processor._check_model_config(folder)
         return processor
 
@@ -379,18 +379,11 @@ def _chat_template(folder: Path) -> str | None:
     return path.read_text(encoding="utf-8") if path.exists() else None
 
 
-def _generation_eos(folder: Path, tokenizer: PreTrainedTokenizerBase) -> list[int] | None:
-    """Raises CheckpointError for a token that the tokenizer lacks: with it no caption would ever end."""
+def _generation_eos(folder: Path) -> list[int] | None:
     path = folder / "generation_config.json"
     if not path.exists():
         return None
     value = read_json_object(path).get("eos_token_id")
     if value is None:
         return None
-    found = [as_whole(i, f"{path}: eos_token_id") for i in (value if isinstance(value, list) else [value])]
-    if foreign := sorted(set(found) - set(tokenizer.get_vocab().values())):
-        raise CheckpointError(
-            f"{path}: eos_token_id names {', '.join(map(str, foreign))}, which the tokenizer does not have: restore "
-            "this checkpoint's own files"
-        )
-    return found
+    return [as_whole(i, f"{path}: eos_token_id") for i in (value if isinstance(value, list) else [value])]
