@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.docs.metrics_page import unexplained
+from vcap_jax.configuration import ConfigError
 from vcap_jax.data.config import DataConfig
 from vcap_jax.data.references import PoolEntry, ReferencePool
 from vcap_jax.evals.config import EvaluationConfig, EvaluatorConfig
@@ -172,6 +173,14 @@ def test_killed_and_resumed_is_bit_for_bit_the_same(config, left_alone, tmp_path
     assert [path.read_bytes() for path in ours] == [path.read_bytes() for path in theirs]
     for ours, theirs in zip(weights(config, root), weights(config, left_alone), strict=True):
         np.testing.assert_array_equal(ours, theirs)
+
+
+def test_too_few_captions_are_told_before_the_start_is_evaluated(config, tmp_path) -> None:
+    few = dataclasses.replace(config, sft=dataclasses.replace(config.sft, max_steps=None, groups_per_step=6))
+    folder = RunFolder.open(tmp_path / "few", few)
+    with pytest.raises(ConfigError, match="5 samples do not fill one step of 6 groups"):
+        run_sft(few, folder, say=lambda _: None)
+    assert not (folder.root / "evaluations").exists()
 
 
 def test_other_captions_under_the_same_name_are_refused(config, left_alone) -> None:

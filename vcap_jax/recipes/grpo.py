@@ -95,6 +95,7 @@ def run(
         pool = reference_pool(ctx, samples) if family.uses_reference(config.reward) else None
         if pool is not None:
             samples = pool.covered(samples, say)
+        steps = config.total_steps(len(samples))  # before any evaluation, as too few may be left
         compared_with = None
         if prepared.heldout and family.uses_reference(config.reward):
             compared_with = heldout_pool(ctx, prepared.heldout)
@@ -125,7 +126,6 @@ def run(
         state = _train(ctx, samples, pool, session, second, world, evaluations, trackers)
 
         # -- the trained policy, evaluated ------------------------------------------------------------------
-        steps = config.total_steps(len(samples))
         compared |= {TRAINED: evaluations.at_end(state.params, step=steps).get(HELDOUT)}
 
     # -- summary and pictures ------------------------------------------------------------------------------

@@ -135,12 +135,12 @@ def _run(
         say(f"{len(prepared.samples) - len(samples)} samples have no caption that fits and are left out")
     if targets.too_long:
         say(f"{targets.too_long} captions are longer than {max_tokens} tokens and are left out")
+    steps = config.sft.total_steps(len(samples))  # before any evaluation, as too few may be left
     start = evaluations.of_policy(START, ctx.policy.trainable, step=0)
     evaluations.of_references()
 
     state = _train(ctx, samples, targets, max_tokens, evaluations, trackers)
 
-    steps = config.sft.total_steps(len(samples))
     trained = evaluations.at_end(state.params, step=steps)
     if not processes.first:
         return {}
