@@ -42,6 +42,7 @@ BESIDE = {
     "references.sampling.": ["references.sampling.top_k=50"],
     "second_judge.": ["second_judge.judge.urls=[http://127.0.0.1:8000]"],
     "evaluation.other_judge.": ["evaluation.other_judge.urls=[http://127.0.0.1:8000]"],
+    "distributed.local_devices": ["distributed.automatic=true"],
     "distributed.process": [
         "distributed.coordinator=localhost:1",
         "distributed.processes=2",

@@ -157,6 +157,7 @@ def test_counts_of_the_judge_add_up_and_a_signal_to_one_stops_all() -> None:
         ({"coordinator": "a:1", "processes": 2, "process_id": 2}, "process_id is 2 of 2"),
         ({"coordinator": "a", "processes": 2, "process_id": 1}, "give HOST:PORT"),
         ({"automatic": True, "processes": 2}, "automatic finds processes out itself"),
+        ({"local_devices": (1,)}, r"local_devices is \[1\], .* this run has one: leave it empty"),
         ({"peer_timeout_s": 1}, "peer_timeout_s\n.*greater than or equal to 5"),
     ],
 )

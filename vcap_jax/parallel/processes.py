@@ -97,6 +97,12 @@ class DistributedConfig:
             raise ValueError(
                 f"distributed.process_id is {self.process_id} of {self.processes} processes: count from 0"
             )
+        if self.local_devices and not self.several:
+            raise ValueError(
+                f"distributed.local_devices is {list(self.local_devices)}, which shares a host's devices out among "
+                "the processes of a run, and this run has one: leave it empty, and choose devices outside, such as "
+                "with CUDA_VISIBLE_DEVICES"
+            )
 
     @property
     def several(self) -> bool:
