@@ -51,6 +51,14 @@ def test_sixteen_bit_grey_is_scaled_not_cut_off(tmp_path: Path) -> None:
     np.testing.assert_array_equal(pixels[0, :, 0], [0, 128, 255])
 
 
+def test_a_picture_of_too_many_pixels_is_to_be_scaled_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 4)
+    with pytest.raises(MediaError, match=r"exceeds limit of 8 pixels.*: scale it down$"):
+        decode_image(save(tmp_path, Image.new("RGB", (3, 3))))
+
+
 def test_what_is_transparent_is_white(tmp_path: Path) -> None:
     image = Image.new("RGBA", (2, 1), (255, 0, 0, 255))
     image.putpixel((1, 0), (255, 0, 0, 0))

@@ -35,11 +35,11 @@ def decode_image(path: str | Path) -> np.ndarray:
         raise_if_away(source, error)
         # Depending on the format, Pillow raises nearly anything for damaged files: RuntimeError for AVIF,
         # NotImplementedError for DDS, TypeError for orientation among broken EXIF entries.
-        remedy = (
-            'give a video as "video"'
-            if source.suffix.lower() in VIDEO_SUFFIXES
-            else "replace the file or drop the row"
-        )
+        remedy = "replace the file or drop the row"
+        if source.suffix.lower() in VIDEO_SUFFIXES:
+            remedy = 'give a video as "video"'
+        elif isinstance(error, Image.DecompressionBombError):
+            remedy = "scale it down"
         raise MediaError(f"{source}: not a readable image ({error}): {remedy}") from error
 
 

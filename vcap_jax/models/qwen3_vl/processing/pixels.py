@@ -68,10 +68,10 @@ def video_size(frames: int, height: int, width: int, settings: VideoSettings) ->
 def _check_aspect(height: int, width: int) -> None:
     if min(height, width) < 1:
         raise InputError(f"a picture of {height} x {width} pixels is empty")
-    if max(height, width) / min(height, width) > MAX_ASPECT:
+    if (aspect := max(height, width) / min(height, width)) > MAX_ASPECT:
         raise InputError(
-            f"a picture of {height} x {width} pixels is too long: one side may be at most {MAX_ASPECT} times "
-            "the other; crop or split it"
+            f"a picture of which one side is {aspect:.1f} times the other is too long: it may be at most "
+            f"{MAX_ASPECT} times; crop or split it"
         )
 
 
