@@ -167,6 +167,14 @@ def test_the_references_are_scored_as_captions_and_another_judge_is_heard(
     assert len(other.bodies) == len(judge.bodies) == 4
 
 
+def test_a_sample_without_a_reference_is_no_caption_of_no_words(judge: ScriptedJudge) -> None:
+    pool = ReferencePool(entry for entry in POOL.entries() if entry.id != "b")
+    with session(judge) as mine:
+        found = judged(session=mine, references=pool).evaluate(PoolCaptioner(pool, each=0))
+    assert (found.failed, found.items[1].failure) == (1, "no reference")
+    assert (found.metrics["words"].value, found.metrics["judge_failed"].value) == (3, 0)
+
+
 def test_what_the_store_knows_is_not_asked_again_and_is_no_step_of_the_training(
     judge: ScriptedJudge, tmp_path: Path
 ) -> None:

@@ -13,7 +13,7 @@ class PoolCaptioner:
     """The captions of a pool (implements ``Captioner``), whatever the seed.
 
     each: captions that were asked for of a sample. A pool has no entry for an empty text, so those that are not there
-    are empty captions.
+    are empty captions. 0: what the pool has, and a sample that it has nothing of is a failure.
     """
 
     def __init__(self, pool: ReferencePool, *, each: int = 1) -> None:
@@ -21,8 +21,9 @@ class PoolCaptioner:
 
     def captions(self, samples: Sequence[Sample], *, seed: int = 0) -> list[Captions]:
         """See ``Captioner``."""
-        return [Captions(id=sample.id, texts=self._texts(sample.id)) for sample in samples]
+        return [self._captions(sample.id) for sample in samples]
 
-    def _texts(self, identity: str) -> tuple[str, ...]:
+    def _captions(self, identity: str) -> Captions:
         there = self._pool[identity].references if identity in self._pool else ()
-        return there + ("",) * (self._each - len(there))
+        texts = there + ("",) * (self._each - len(there))
+        return Captions(id=identity, texts=texts, failure=None if texts else "no reference")

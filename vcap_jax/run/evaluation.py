@@ -162,7 +162,7 @@ class Evaluations:
         """Evaluates what captions of held-out samples are compared with, as if it were captions."""
         if self._own is not None and self._own.references is not None:
             for name in self.using(JUDGED):
-                self.of_pool(name, REFERENCES, self._own.references, each=1)
+                self.of_pool(name, REFERENCES, self._own.references, each=0)
 
     def after_step(
         self, step: int, params: Params, *, total: int, log: EvaluationLog
