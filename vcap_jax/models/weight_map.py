@@ -34,7 +34,7 @@ class Rule:
     """One line of the table. ``{i}`` in the public name counts the layers stacked on axis 0 of our parameter.
 
     ``part`` names the columns (last axis) of ours that this tensor fills; the family knows them (``spelled_out``).
-    ``layers`` are the public numbers of the stacked layers, 0, 1, ... where it is left out.
+    ``layers`` are the public numbers of the stacked layers, 0, 1, ... where it is left out. ``wide``: see ``Tensor``.
     """
 
     name: str
@@ -42,6 +42,7 @@ class Rule:
     layout: Layout = "same"
     part: str | None = None
     layers: tuple[int, ...] | None = None
+    wide: bool = False
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Tensor:
     """One tensor of a checkpoint and the block of our parameter it fills.
 
     name, shape: public. path: ours, dotted. layer: index on axis 0 of ours, or None. columns: on the last
-    axis of ours.
+    axis of ours. wide: published in float32 beside others in fewer digits, and so kept and stored.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Tensor:
     layer: int | None
     columns: tuple[int, int]
     layout: Layout
+    wide: bool = False
 
     @property
     def at(self) -> tuple[int, ...]:
@@ -137,11 +139,11 @@ def spelled_out(
         if public is None:
             public = convolution(block)
         if not stacked:
-            tensors.append(Tensor(rule.name, public, rule.path, None, part, rule.layout))
+            tensors.append(Tensor(rule.name, public, rule.path, None, part, rule.layout, rule.wide))
             continue
         numbers = range(shape[0]) if rule.layers is None else rule.layers
         tensors += [
-            Tensor(rule.name.format(i=number), public, rule.path, layer, part, rule.layout)
+            Tensor(rule.name.format(i=number), public, rule.path, layer, part, rule.layout, rule.wide)
             for layer, number in zip(range(shape[0]), numbers, strict=True)
         ]
     return tuple(tensors)

@@ -67,11 +67,12 @@ def fill(model: Model, folder: Path, *, sharding: Sharding | None = None) -> Mod
 
 
 def stored_types(folder: Path, names: WeightMap) -> set[np.dtype]:
-    """The types that the model's tensors are stored in; none where the folder has no safetensors.
+    """The types that the model's tensors are stored in; none where the folder has no safetensors. Tensors that are kept
+    in float32 beside others of fewer digits (``Tensor.wide``) do not count.
 
     Raises CheckpointError for a type that parameters cannot be kept in without loss.
     """
-    wanted = {tensor.name for tensor in names.tensors}
+    wanted = {tensor.name: tensor for tensor in names.tensors}
     found = set()
     for path in (folder / name for name in _weight_files(folder)[0]):
         if not path.is_file():
@@ -82,13 +83,14 @@ def stored_types(folder: Path, names: WeightMap) -> set[np.dtype]:
         except SafetensorError as error:
             raise CheckpointError(damaged(path, error)) from error
         for name, stored in types.items():
-            if names.canonical_name(name) not in wanted:
+            if (tensor := wanted.get(names.canonical_name(name))) is None:
                 continue  # what follows from others may be in another type
             if stored not in _KEPT:
                 raise CheckpointError(
                     f"{path}: {name} is stored as {stored}, none of {', '.join(_KEPT)}: convert the checkpoint first"
                 )
-            found.add(np.dtype(_KEPT[stored]))
+            if not tensor.wide:
+                found.add(np.dtype(_KEPT[stored]))
     return found
 
 
@@ -109,7 +111,8 @@ def save(
         model: parameters may be sharded over this process's devices.
         folder: made if absent.
         config: what config.json says, but for the stored type.
-        dtype: of the stored tensors; None keeps the parameters' own.
+        dtype: of the stored tensors, but for those that are float32 at least (``Tensor.wide``); None keeps the
+            parameters' own.
         max_shard_bytes: a shard is closed before it would exceed this (a single larger tensor gets its own).
 
     Returns:
@@ -124,7 +127,8 @@ def save(
     tensors = model.weight_map.tensors
 
     def stored(tensor: Tensor) -> np.dtype:
-        return np.dtype(dtype if dtype is not None else params[tensor.path].dtype)
+        own = dtype if dtype is not None else params[tensor.path].dtype
+        return np.dtype(jnp.promote_types(own, jnp.float32) if tensor.wide else own)
 
     shards: list[list[Tensor]] = [[]]
     filled = total = 0

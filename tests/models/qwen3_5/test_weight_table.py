@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -25,6 +26,7 @@ from vcap_jax.models.qwen3_5.family import Qwen35Family
 from vcap_jax.models.qwen3_5.model import Qwen35
 from vcap_jax.models.qwen3_5.weight_table import checkpoint_shapes, parameter_shapes, weight_map
 from vcap_jax.models.weight_map import flat_parameters
+from vcap_jax.models.weights import stored_types
 
 CONFIG = cases.MODELS["untied"]
 SETTINGS = ModelSettings(dtype=jnp.float32, param_dtype=jnp.float32, remat="none", kernel=CHUNKED)
@@ -60,6 +62,23 @@ def test_round_trip_is_exact(name: str, tmp_path: Path) -> None:
     assert ours.keys() == theirs.keys()
     for path, array in ours.items():
         np.testing.assert_array_equal(array, theirs[path], err_msg=path)
+
+
+def test_rates_of_decay_are_stored_in_float32_beside_bfloat16_as_they_are_published(tmp_path: Path) -> None:
+    """Rounded, a head that forgets in thousands of tokens would forget at another rate; and nothing else needs them."""
+    family, model = Qwen35Family(), Qwen35(CONFIG, rngs=nnx.Rngs(0), dtype=jnp.float32)
+    delta = model.text.delta_layers.delta
+    rates = np.random.default_rng(0).normal(size=delta.log_rate.shape).astype(np.float32)
+    delta.log_rate[...] = jnp.asarray(rates)
+    family.save(model, tmp_path, dtype=jnp.bfloat16)
+    stored = load_file(tmp_path / "model.safetensors")
+    wide = {".".join(name.split(".")[-2:]) for name, array in stored.items() if array.dtype == np.float32}
+    assert wide == {"linear_attn.A_log", "norm.weight"}
+    assert stored["model.language_model.norm.weight"].dtype == jnp.bfloat16
+    assert stored["model.language_model.layers.0.linear_attn.norm.weight"].dtype == np.float32
+    assert stored_types(tmp_path, model.weight_map) == {np.dtype(jnp.bfloat16)}
+    loaded = family.load(tmp_path, replace(SETTINGS, param_dtype=jnp.bfloat16), None)
+    np.testing.assert_array_equal(loaded.text.delta_layers.delta.log_rate[...], rates)
 
 
 def test_public_arrays_lie_as_the_public_model_has_them(tmp_path: Path) -> None:

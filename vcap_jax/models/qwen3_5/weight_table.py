@@ -10,6 +10,9 @@ from vcap_jax.models.qwen3_5.model import Qwen35
 from vcap_jax.models.qwen3_vl.weight_table import EMBEDDING, HEAD, VISION_RULES, canonical_name
 from vcap_jax.models.weight_map import Layout, Rule, Shape, Tensor, WeightMap, flat_parameters, spelled_out
 
+_WIDE = ("linear_attn.A_log", "linear_attn.norm.weight")
+"""Qwen3.5 is published in bfloat16 but for these: rates of decay multiply over thousands of tokens."""
+
 
 def rules(config: Qwen35Config) -> tuple[Rule, ...]:
     """The table for one configuration: which layers are of which kind depends on it."""
@@ -24,7 +27,14 @@ def rules(config: Qwen35Config) -> tuple[Rule, ...]:
             ("mlp.down_proj.weight", "mlp.down.kernel", "linear", None),
         )
         return [
-            Rule(f"model.language_model.layers.{{i}}.{name}", f"text.{stack}.{path}", layout, part, numbers)
+            Rule(
+                f"model.language_model.layers.{{i}}.{name}",
+                f"text.{stack}.{path}",
+                layout,
+                part,
+                numbers,
+                wide=name in _WIDE,
+            )
             for name, path, layout, part in (*both, *of)
         ]
 
