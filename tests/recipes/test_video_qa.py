@@ -358,7 +358,13 @@ def test_the_command_line_hands_it_on(
     assert main([*words, *own]) == 1
     assert "ask for it alone" in capsys.readouterr().err
     words[1] = "video-qa"
-    for more in (["data.max_frames=64"], ["--temperature", "0.7"], ["--step", "100"], ["--seed", "1"]):
+    for more in (
+        ["data.max_frames=64"],
+        ["judge.max_tokens=9"],
+        ["--temperature", "0.7"],
+        ["--step", "100"],
+        ["--seed", "1"],
+    ):
         assert main([*words, *own, *more]) == 1
         said = capsys.readouterr().err
         assert f"{more[0]} would change nothing" in said

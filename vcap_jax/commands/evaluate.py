@@ -34,6 +34,8 @@ from vcap_jax.run.command_line import (
 
 VIDEO_QA = "video-qa"
 """The benchmark that another harness does (``vcap_jax.recipes.video_qa``)."""
+_NOT_OF_THE_HARNESS = re.compile(r"reasoner\.|judge\.(?!(urls|model|api_key_env|ready_timeout_s)=)")
+"""How a judge is asked that the harness asks in a way of its own."""
 
 
 def parse_arguments(arguments: Sequence[str] | None = None) -> Namespace:
@@ -102,6 +104,7 @@ def _refused_by_the_harness(args: Namespace, names: Sequence[str], captioner: Se
     given = {"--reasoner": args.reasoner, "--step": args.step, "--temperature": args.temperature}
     unheard = [name for name, value in given.items() if value is not None]
     unheard += [*(["--seed"] if args.seed else []), *captioner]
+    unheard += [word for word in args.overrides if _NOT_OF_THE_HARNESS.match(word)]
     if not unheard:
         return ""
     return (
