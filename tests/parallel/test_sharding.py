@@ -23,7 +23,7 @@ from vcap_jax.models.qwen3_vl.inputs import PromptBatch, VisionInputs, VisualFea
 from vcap_jax.models.qwen3_vl.model import Qwen3VL
 from vcap_jax.models.qwen3_vl.published import published_config
 from vcap_jax.parallel.group_sharding import GroupShardedJit
-from vcap_jax.parallel.sharding import MeshConfig, Partition, Placement, dotted_path, partition
+from vcap_jax.parallel.sharding import MeshConfig, NoDevices, Partition, Placement, dotted_path, partition
 from vcap_jax.plan.costs import Counter
 from vcap_jax.plan.hlo import parse
 from vcap_jax.training.logprobs import token_logprobs
@@ -298,3 +298,21 @@ def test_loss_and_gradients_on_eight_devices_equal_those_on_one(
     ):
         scale = np.abs(np.asarray(theirs)).max() + 1e-6
         np.testing.assert_allclose(ours, theirs, atol=1e-4 * scale, err_msg=jax.tree_util.keystr(path))
+
+
+@pytest.mark.parametrize(
+    "raised", [RuntimeError("Unable to initialize backend 'tpu': in use"), AssertionError()]
+)
+def test_where_jax_has_nothing_to_compute_on_that_is_told(
+    raised: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a platform that it has no plugin for, such as cuda, it raises an AssertionError without a word."""
+
+    def devices() -> list[jax.Device]:
+        raise raised
+
+    monkeypatch.setattr(jax, "devices", devices)
+    monkeypatch.setenv("JAX_PLATFORMS", "tpu")
+    with pytest.raises(NoDevices, match="JAX_PLATFORMS is 'tpu'") as told:
+        Placement.build(MeshConfig())
+    assert str(raised) in str(told.value)

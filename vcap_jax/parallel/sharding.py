@@ -18,6 +18,7 @@ from __future__ import annotations
 import itertools
 import logging
 import math
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,6 +35,7 @@ from jaxtyping import PyTree
 from pydantic import Field
 
 from vcap_jax.configuration import settings
+from vcap_jax.system.errors import VCapError
 
 Tree = TypeVar("Tree")
 """A pytree: of arrays, NumPy or JAX, or of what stands for each, its shape or its sharding."""
@@ -84,6 +86,10 @@ class MeshConfig:
         return data, fsdp, tensor
 
 
+class NoDevices(VCapError, RuntimeError):
+    """JAX cannot compute on what it is told to, or on what it finds; the message has its reason."""
+
+
 def axis_sizes(config: MeshConfig, devices: int) -> dict[str, int]:
     """Size by axis of ``AXES``, in their order, of a mesh over that many devices. Raises ValueError if they do not
     fit."""
@@ -92,13 +98,25 @@ def axis_sizes(config: MeshConfig, devices: int) -> dict[str, int]:
     return dict(zip(AXES, (data, even, fsdp // even, tensor), strict=True))
 
 
+def _all_devices() -> list[jax.Device]:
+    try:
+        return jax.devices()
+    except (RuntimeError, AssertionError) as error:  # the latter where a named platform has no plugin
+        said = f" ({error})" if str(error) else ""
+        raise NoDevices(
+            f"JAX finds nothing to compute on{said}; JAX_PLATFORMS is {os.environ.get('JAX_PLATFORMS', 'not set')!r}. "
+            "See that this environment's JAX is made for the devices and their driver (docs/gpu_node.md, docs/tpu.md) "
+            "and that no other process holds them, or set JAX_PLATFORMS to what is there"
+        ) from error
+
+
 def make_mesh(config: MeshConfig, devices: Sequence[jax.Device] | None = None) -> Mesh:
     """A mesh over ``devices`` (default: all of them), or over the first ones if the sizes name fewer.
 
     Raises ValueError if the sizes do not fit, or leave devices of another process without work, and for an odd factor
-    under a JAX that cannot compile it.
+    under a JAX that cannot compile it, NoDevices where JAX finds none.
     """
-    devices = jax.devices() if devices is None else devices
+    devices = _all_devices() if devices is None else devices
     by_axis = axis_sizes(config, len(devices))
     if by_axis["odd"] > 1 and jax.__version_info__[:2] > _KNOWN:
         raise ValueError(
