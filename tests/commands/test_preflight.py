@@ -113,10 +113,15 @@ def test_what_the_run_reads_beside_the_manifest_is_looked_at_too(tmp_path: Path)
     (tmp_path / "a.png").touch()
     (tmp_path / "rows.jsonl").write_text('{"id": "a", "image": "a.png", "licence": "CC0"}\n')
     given = (f"data.manifest={tmp_path / 'rows.jsonl'}", "model.path=Qwen/Qwen3-VL-8B-Instruct")
-    _, remedy = preflight.inputs(paper("image", *given, "data.references=nowhere.jsonl"))
+    several = paper("image", *given, "data.references=nowhere.jsonl", "reward.instructions.image=none.md")
+    _, remedy = preflight.inputs(several)
     assert "problems:" not in remedy, "they are told on one line, one after the other"
-    assert "hf download Qwen/Qwen3-VL-8B-Instruct --local-dir FOLDER" in remedy
+    assert "none.md" in remedy
     assert "nowhere.jsonl does not exist" in remedy
+    assert "Qwen3-VL-8B" not in remedy, "that is told by its own name"
+    what, remedy = preflight.starting_policy(several)
+    assert what == "starting policy Qwen/Qwen3-VL-8B-Instruct"
+    assert "hf download Qwen/Qwen3-VL-8B-Instruct --local-dir FOLDER" in remedy
     what, _ = preflight.inputs(paper("image", given[0], "model.path=embedded", "max_steps=1"))
     assert what.endswith("1 images; " + f"{tmp_path / 'rows.jsonl'}: ignored keys: licence")
 

@@ -66,6 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if args.run_dir is not None:
             wrong |= say(*run_folder(config, args.run_dir))
             wrong |= say(*judgements(config, args.run_dir))
+        wrong |= say(*starting_policy(config))
         wrong |= say(*inputs(config))
         devices: int | None = args.devices
         if not devices and target is not None:
@@ -136,16 +137,28 @@ def judgements(config: RunConfig, root: Path) -> tuple[str, str]:
     return what, ""
 
 
+def starting_policy(config: RunConfig) -> tuple[str, str]:
+    """Whether a run can start from ``model.path``."""
+    from vcap_jax.run.inputs import check_policy
+
+    what = f"starting policy {config.model.path}"
+    try:
+        check_policy(config)
+    except (VCapError, FileNotFoundError) as error:
+        return what, "; ".join(problems_of(error))
+    return what, ""
+
+
 def inputs(config: RunConfig) -> tuple[str, str]:
-    """What the run would read, looked at as the run itself does before it makes its folder."""
+    """What else the run would read, looked at as the run itself does before it makes its folder."""
     from vcap_jax.run.inputs import check_inputs
     from vcap_jax.run.setup import manifest_samples
 
-    what = f"manifest {config.data.manifest}"
+    what = f"what the run reads, manifest {config.data.manifest}"
     if config.data.manifest is None:
         return what, "name one: --manifest"
     try:
-        notes = check_inputs(config)
+        notes = check_inputs(config, policy=False)
         samples = manifest_samples(config, notes.append)
     except (VCapError, FileNotFoundError) as error:
         return what, "; ".join(problems_of(error))

@@ -73,10 +73,7 @@ def check_inputs(config: RunConfig, work: Work = "training", *, policy: bool = T
 
     if policy:
         with noted():
-            check_checkpoint(config.model.path, config.model.step)
-            family_at(lineage(config.model.path, config.model.step).origin, config.model.family)
-            check_start(config)
-            checks.adapter()
+            check_policy(config)
     # Of evaluators: only reinforcement learning gives them its own.
     judge = config.judge if work == "training" else None
     if work in ("training", "distillation", "scores") or (work == "supervised" and config.data.holds_out):
@@ -112,6 +109,18 @@ def check_inputs(config: RunConfig, work: Work = "training", *, policy: bool = T
     if problems:
         raise problems[0]
     return notes
+
+
+def check_policy(config: RunConfig) -> None:
+    """Raises ConfigError and the like unless a run can start from ``model.path``, with ``model.lora``."""
+    check_checkpoint(config.model.path, config.model.step)
+    family_at(lineage(config.model.path, config.model.step).origin, config.model.family)
+    check_start(config)
+    lora = config.model.lora
+    if lora is not None and lora.adapter is not None and not (Path(lora.adapter) / CONFIG_FILE).is_file():
+        raise ConfigError(
+            f"model.lora.adapter {lora.adapter} has no {CONFIG_FILE}: give a folder in PEFT's format"
+        )
 
 
 def check_checkpoint(path: str, step: AskedStep = None, *, key: str = "model.path") -> None:
@@ -185,13 +194,6 @@ class _Checks:
             raise ConfigError(
                 f"logging.keep_best is {best}, and {name} evaluates nothing here, only: {', '.join(there) or 'none'} "
                 f"({HELDOUT} has the embedded world's scenes, {JUDGED} those of data.heldout or data.heldout_share)"
-            )
-
-    def adapter(self) -> None:
-        lora = self._config.model.lora
-        if lora is not None and lora.adapter is not None and not (Path(lora.adapter) / CONFIG_FILE).is_file():
-            raise ConfigError(
-                f"model.lora.adapter {lora.adapter} has no {CONFIG_FILE}: give a folder in PEFT's format"
             )
 
     def benchmarks(self, judge: JudgeConfig | None) -> None:
