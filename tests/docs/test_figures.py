@@ -8,6 +8,10 @@ from pathlib import Path
 import pytest
 
 from benchmarks.plans import summary
+from vcap_jax.studies import estimates
+from vcap_jax.studies.collect import by_row
+from vcap_jax.studies.results import LEVEL, read_results
+from vcap_jax.studies.tasks import plan as plan_of
 from vcap_jax.world.dataset import sample_scene
 from vcap_jax.world.facts import scene_facts
 from vcap_jax.world.slots import object_of
@@ -383,4 +387,58 @@ def test_the_lessons_have_what_the_probe_of_completeness_found():
     assert (
         f"the policies of the last row cover {covered} of the facts with {wrong}, and the start "
         f"{start['coverage']:.1%} with {start['false_share']:.1%}." in words
+    )
+
+
+def test_the_lessons_have_what_the_formulas_said_of_real_captions(report):
+    rates = {
+        (table["modality"], row["name"]): {name: cell["value"] for name, cell in row["cells"].items()}
+        for table in report["tables"]
+        if table["study"] == "theory"
+        for row in table["rows"]
+    }
+    words = " ".join(read("docs/science.md").split())
+    image, video, base = (rates[of] for of in (("image", "e1"), ("video", "e1"), ("video", "base")))
+    of_slots = "P_coll, errors at slots of the picture"
+    assert f"whole reference in {image['P_recall']:.0%} of the cases" in words
+    assert f"{video['P_recall']:.0%}" == f"{image['P_recall']:.0%}"
+    covers = image["covers R"], video["covers R"]
+    assert "It does in {:.0%} on pictures and in {:.0%} on videos".format(*covers) in words
+    assert f"{image['errors miss R']:.0%} of e1's captions of pictures have no error" in words
+    assert f"the formula says {image['P_coll']:.0%}. " in words
+    assert f"it comes close, with {image[of_slots]:.0%}. " in words
+    told = "for e1 it is {:.0%}, where the formula says {:.0%}, or {:.0%} by such slots; "
+    told += "for the base {:.0%}, with {:.0%} or {:.0%}."
+    quantities = ("errors miss R", "P_coll", of_slots)
+    assert told.format(*(of[one] for of in (video, base) for one in quantities)) in words
+
+
+def test_the_lessons_say_how_soon_references_of_each_size_teach():
+    known, _ = read_results([DOCS / "reproduction/results.jsonl"])
+    studies = plan_of(quick=False, seeds=range(5), only=["reference_size"], modalities=["video"])
+    rows = by_row(studies, known)["video"]
+    whole, cut = ([rows[row][seed].steps_to_level for seed in range(5)] for row in ("e1", "cut_1"))
+    reached = sorted(steps for steps in cut if steps is not None)
+    words = " ".join(read("docs/science.md").split())
+    assert (
+        f"cover {LEVEL:.0%} after {min(whole)} to {max(whole)} steps from the whole text, and after "
+        f"{reached[0]} and {reached[1]} from one sentence, where three runs of five never come to it" in words
+    )
+    assert (len(reached), cut.count(None)) == (2, 3)
+
+
+def test_the_lessons_say_how_many_seeds_showed_that_false_claims_fall():
+    known, _ = read_results([DOCS / "reproduction/results.jsonl"])
+    rows = by_row(plan_of(quick=False, seeds=range(11), only=["main"], modalities=["image"]), known)["image"]
+
+    def falls(seeds):
+        e1, base = (
+            [estimates.shares(rows[row][s].counts, "false_claims") for s in range(seeds)]
+            for row in ("e1", "base")
+        )
+        return estimates.difference(e1, base).high < 0
+
+    assert [falls(seeds) for seeds in range(5, 12)] == [False] * 2 + [True] * 5
+    assert "Six did not show that false claims fall, seven and more do." in " ".join(
+        read("docs/science.md").split()
     )
