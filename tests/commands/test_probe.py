@@ -20,3 +20,8 @@ def test_a_folder_that_holds_no_policy_is_told_of(tmp_path: Path, capsys: pytest
     assert str(tmp_path) in capsys.readouterr().err
     assert main(["runs/none", "--pictures", str(tmp_path / "pictures")]) != 0
     assert "the policy runs/none is no folder on this machine" in capsys.readouterr().err
+
+
+def test_no_policy_takes_the_name_of_what_was_taught(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["taught=embedded"]) != 0
+    assert "give embedded another name, NAME=embedded" in capsys.readouterr().err

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from vcap_jax.captioning.settings import checkpoint_config
+from vcap_jax.configuration import ConfigError
 from vcap_jax.parallel.sharding import MeshConfig, Placement
 from vcap_jax.recipes.teaching.pupil import Pupil, Scenery, scenery
 from vcap_jax.recipes.teaching.seeing import preferring, seeing
@@ -149,8 +150,14 @@ def side_by_side(
 ) -> dict[str, JsonDict]:
     """``probe`` of each policy, by its name, on the same scenes, after ``TAUGHT``, which has sampled captions alone.
 
-    policies: name -> path. kept: for their pictures.
+    policies: name -> path. kept: for their pictures. Raises ConfigError for a policy of the name ``TAUGHT``, and what
+    ``opened`` raises.
     """
+    if TAUGHT in policies:
+        raise ConfigError(
+            f"{TAUGHT!r} has captions as the starting policy was taught to give them: give {policies[TAUGHT]} another "
+            f"name, NAME={policies[TAUGHT]}"
+        )
     found: dict[str, JsonDict] = {}
     shown: Scenery | None = None
     for name, path in policies.items():
