@@ -28,6 +28,7 @@ from vcap_jax.evals.benchmarks.vcapsbench import VCapsBench
 from vcap_jax.evals.protocol import EvaluatorError, read_items
 from vcap_jax.recipes.evaluate import NothingMeasured, evaluate
 from vcap_jax.recipes.evaluation_request import EvaluationRequest, JudgesConfig, split_settings
+from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.reward.errors import JudgeUnavailable
 from vcap_jax.reward.store import StoreError, read_judgements
 
@@ -366,6 +367,8 @@ def test_what_cannot_work_is_told_before_work(
         run(by="nowhere/at/all")
     with pytest.raises(EvaluatorError, match="no judge is named"):
         run(judges=JudgesConfig())
+    with pytest.raises(EvaluatorError, match=r"^reasoner\.model is of no address: .*--reasoner URL"):
+        run(judges=JudgesConfig(judge=endpoint(server), reasoner=JudgeConfig(model="another")))
     with pytest.raises(DataMissing, match="there is no such folder"):
         run(data=tmp_path / "absent")
     with pytest.raises(ConfigError, match="subset"):

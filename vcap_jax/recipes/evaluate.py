@@ -57,6 +57,7 @@ from vcap_jax.recipes.evaluation_request import (
 )
 from vcap_jax.report.pages import told_if_not_drawn
 from vcap_jax.reward.client import model_now
+from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.system.file_locks import only_one
 from vcap_jax.system.json_values import JsonDict, JsonObject, as_object, read_json_object
 
@@ -171,6 +172,13 @@ class _Work:
         judge = request.judges.judge
         if not judge.urls:
             raise EvaluationRefused("no judge is named: give the addresses of one with --judge URL[,URL]")
+        reasoner, usual = request.judges.reasoner, vars(JudgeConfig())
+        given = [name for name, value in vars(reasoner).items() if value != usual[name]]
+        if given and not reasoner.urls:
+            raise EvaluationRefused(
+                f"reasoner.{given[0]} is of no address: the judge is asked in its place. Give --reasoner URL, which "
+                "may be the judge's"
+            )
         options = {"data": str(data), **_options_of(name, request)}
         config = EvaluatorConfig(use=name, captions=1, options=options)
         kind = cast(type[Benchmark[object]], load_evaluator(config))
@@ -179,7 +187,7 @@ class _Work:
             EvaluatorTools(
                 modality=kind.modality or "image",
                 judge=judge,
-                reasoner=request.judges.reasoner if request.judges.reasoner.urls else None,
+                reasoner=reasoner if reasoner.urls else None,
                 store=folder / "answers.sqlite",
                 say=say,
                 requests=requests,
