@@ -131,6 +131,15 @@ def test_the_package_root_has_it_without_importing_it() -> None:
         _ = vcap_jax.Captain  # type: ignore[attr-defined]
 
 
+def test_what_only_another_kind_of_captioner_would_hear_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"step \(--step\) chooses a run's checkpoint, and http://x"):
+        Captioner.load("http://x", step=3)
+    with pytest.raises(ConfigError, match=r"served_model \(--served-model\) is of a server, and .*embedded"):
+        Captioner.load("embedded", served_model="a")
+    with pytest.raises(ConfigError, match=r"api_key_env \(--api-key-env\) is of a server"):
+        Captioner.load(tmp_path, api_key_env="KEY")
+
+
 def test_what_holds_no_captioner_is_told(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"--by .* does not exist"):
         Captioner.load(tmp_path / "gone")

@@ -17,6 +17,7 @@ from vcap_jax.captioning.caption import Caption
 from vcap_jax.captioning.engines import Drawing, EndpointEngine, Engine, Part, Pixels, PolicyEngine
 from vcap_jax.captioning.inputs import Inputs
 from vcap_jax.captioning.settings import is_served
+from vcap_jax.configuration import ConfigError
 from vcap_jax.data.errors import MediaError
 from vcap_jax.data.images import opened_image, upright_rgb
 from vcap_jax.data.manifest import Sample, file_sample
@@ -88,7 +89,17 @@ class Captioner:
             quoted = json.dumps(prompt, ensure_ascii=False)
             words += [f"data.image_prompt={quoted}", f"data.video_prompt={quoted}"]
         name = str(by)
-        if is_served(name):
+        served = is_served(name)
+        if served and step is not None:
+            raise ConfigError(
+                f"step (--step) chooses a run's checkpoint, and {name} is a server: leave it out"
+            )
+        for key, given in (("served_model", served_model), ("api_key_env", api_key_env)):
+            if given is not None and not served:
+                raise ConfigError(
+                    f"{key} (--{key.replace('_', '-')}) is of a server, and {name} is none: leave it out"
+                )
+        if served:
             return cls(EndpointEngine(name, words, say, served_model=served_model, api_key_env=api_key_env))
         return cls(PolicyEngine(name, step, words, say))
 
