@@ -19,11 +19,3 @@ def test_samples_are_read_by_all_cores_and_a_step_ahead_unless_told_otherwise(
     assert DataConfig().reading_threads == 16
     told = DataConfig(threads=3, prefetch=5)
     assert (told.reading_threads, told.read_ahead(64)) == (3, 5)
-
-
-@pytest.mark.parametrize("setting", [{"max_samples": 16}, {"heldout_share": 0.1}])
-def test_what_is_taken_of_a_manifest_needs_one(setting: dict[str, float]) -> None:
-    (name,) = setting
-    with pytest.raises(ValueError, match=f"data.{name} .*there is none: the embedded world "):
-        DataConfig(**setting)
-    DataConfig(manifest="rows.jsonl", **setting)

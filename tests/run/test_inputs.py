@@ -329,3 +329,21 @@ def test_a_benchmark_that_cannot_be_made_is_told_before_references_are_written(
     )
     with pytest.raises(VCapError, match=message):
         check_inputs(config, work, policy=False)
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("data.max_samples=16", r"data.max_samples is 16, .*there is none: .*world\.train_scenes"),
+        (
+            "evaluation.other_judge={urls: [http://127.0.0.1:9]}",
+            r"evaluation.other_judge .*none are held out: set data.heldout or",
+        ),
+    ],
+)
+def test_what_would_do_nothing_is_told(manifest: Path, setting: str, message: str) -> None:
+    (manifest.parent / "held").mkdir()
+    (manifest.parent / "held" / "h.png").touch()
+    with pytest.raises(ConfigError, match=message):
+        check_inputs(load_config(RunConfig, [], [setting]), policy=False)
+    check_inputs(settings(manifest, setting, f"data.heldout={manifest.parent / 'held'}"), policy=False)

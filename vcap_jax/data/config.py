@@ -72,11 +72,6 @@ class DataConfig:
                 "data.heldout_share takes rows of data.manifest, and there is none: the embedded world has held-out "
                 "scenes of its own"
             )
-        if self.max_samples is not None and self.manifest is None:
-            raise ValueError(
-                f"data.max_samples is {self.max_samples}, of data.manifest, and there is none: the embedded world "
-                "renders as many scenes as world.train_scenes says"
-            )
 
     @property
     def reading_threads(self) -> int:

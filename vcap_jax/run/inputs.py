@@ -85,6 +85,11 @@ def check_inputs(config: RunConfig, work: Work = "training", *, policy: bool = T
             named = load_evaluators(config.evaluation, config.modality)
             checks.keep_best(list(named))
             checks.benchmarks(judge)
+            if config.evaluation.other_judge is not None and not config.data.holds_out:
+                raise ConfigError(
+                    "evaluation.other_judge scores captions of held-out samples, and none are held out: set "
+                    "data.heldout or data.heldout_share, or leave out evaluation.other_judge"
+                )
         with noted():
             check_trackers(config.trackers)
     if work in ("training", "distillation", "captions"):
@@ -231,6 +236,11 @@ class _Checks:
         """The samples of the run's modality whose files are there; None for the embedded world."""
         config = self._config
         if config.data.manifest is None:
+            if config.data.max_samples is not None:
+                raise ConfigError(
+                    f"data.max_samples is {config.data.max_samples}, of data.manifest, and there is none: the embedded "
+                    "world renders as many scenes as world.train_scenes says"
+                )
             return None
         samples = manifest_samples(config, lambda _: None)  # the run says what is left out
         self._passed_over(config.data.manifest)
