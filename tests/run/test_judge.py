@@ -27,7 +27,7 @@ from vcap_jax.data.references import PoolEntry, ReferencePool
 from vcap_jax.models.qwen3_vl.processing import Processor
 from vcap_jax.models.qwen3_vl.processing.settings import VideoSettings
 from vcap_jax.parallel.processes import ALONE, PeerFailed, Processes
-from vcap_jax.recipes import distill, self_improve
+from vcap_jax.recipes import distill, self_improve, sft
 from vcap_jax.recipes import grpo as run
 from vcap_jax.report.run_folder import RunFolder, RunFolderError
 from vcap_jax.reward.errors import JudgeUnavailable
@@ -282,6 +282,26 @@ def test_a_wrong_key_costs_no_work(
 
     with pytest.raises(JudgeUnavailable, match="refuses the key"):
         start()
+
+
+@pytest.mark.parametrize("command", ["run", "supervised"])
+def test_a_wrong_key_of_the_evaluations_other_judge_costs_no_work(
+    judge: ScriptedJudge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    other = ScriptedJudge()
+    other.models_status = 401
+    config = asking(
+        judge,
+        f"evaluation.other_judge={{urls: [{other.url}]}}",
+        "data.heldout=held.jsonl",
+        "mesh.fsdp=1",
+    )
+    monkeypatch.setattr(run, "prepare", reached)
+    monkeypatch.setattr(sft, "prepare", reached)
+    start = run.run if command == "run" else sft.run_sft
+    with pytest.raises(JudgeUnavailable, match=r"evaluation\.other_judge\.api_key_env"):
+        start(config, RunFolder.open(tmp_path / "all", config), say=lambda _: None)
+    other.close()
 
 
 def test_captions_that_are_scored_need_no_judge(

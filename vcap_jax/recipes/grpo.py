@@ -81,7 +81,14 @@ def run(
         )
         all_asleep(config, say)
         judge = stack.enter_context(
-            answering_judge(config, folder, say, processes, second=config.second_judge)
+            answering_judge(
+                config,
+                folder,
+                say,
+                processes,
+                second=config.second_judge,
+                other=config.evaluation.other_judge if config.data.holds_out else None,
+            )
         )
         # -- data, starting policy ------------------------------------------------------------------------
         # Those who draw are asked for before there is any other work: servers may not answer.

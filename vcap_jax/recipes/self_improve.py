@@ -75,7 +75,8 @@ def self_improve(
             if number > 1:
                 processes.on_process_0(f"samples of {name}", partial(_check_samples, config, e1))
                 # Also before a pool is written, not only before the round that asks it: a pool may take hours.
-                with answering_judge(own, stage, say, processes, second=own.second_judge):
+                other = own.evaluation.other_judge if own.data.holds_out else None
+                with answering_judge(own, stage, say, processes, second=own.second_judge, other=other):
                     _references_by(config, folder, f"e{number - 1}", stage, say, processes)
                 processes.on_process_0(
                     f"held-out references of {name}", partial(_hand_on, config, first=e1, later=stage)

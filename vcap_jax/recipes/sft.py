@@ -76,7 +76,8 @@ def run_sft(
         all_asleep(config, say)
         judge = None
         if config.data.holds_out:  # a supervised run asks a judge for nothing else
-            judge = stack.enter_context(answering_judge(config, folder, say, processes))
+            other = config.evaluation.other_judge
+            judge = stack.enter_context(answering_judge(config, folder, say, processes, other=other))
         prepared = stack.enter_context(drawing(prepare(config, folder, say, processes=processes)))
         remember_samples(folder, config.data.manifest, prepared.samples, prepared.heldout)
         own = None if judge is None else stack.enter_context(_heldout(prepared, judge))

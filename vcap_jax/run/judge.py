@@ -119,13 +119,14 @@ def answering_judge(
     processes: Processes = ALONE,
     *,
     second: SecondJudgeConfig | None = None,
+    other: JudgeConfig | None = None,
 ) -> Iterator[JudgeConfig]:
     """The judge that a run will ask, once it answers. So a wrong address or key costs no other work.
 
     A judge that is not up yet is waited for, which is told. Where none is configured the embedded one
     is started; it ends with the context. If the reward asks no judge, none is tried.
     All processes must enter the context together.
-    second: a judge that is tried too, but not waited for.
+    second: a judge that is tried too, but not waited for. other: of the evaluation, which is waited for too.
     Raises JudgeUnavailable, also for one that takes no pictures or videos, JudgeStartError, RunFolderError for another
     judge than the run had before, or another second one, and PeerFailed where another process cannot reach it.
     """
@@ -152,6 +153,8 @@ def answering_judge(
                 model_of_second = _check_second_judge(second, say)
                 if model_of_second is not None:
                     remember_other_judge(folder, SECOND, model_of_second, first=processes.first)
+            if other is not None and processes.first:
+                remember_other_judge(folder, OTHER_JUDGE, asyncio.run(_other_ready(other, say)))
             return answering
 
         yield processes.together("judge", found)
@@ -166,6 +169,14 @@ async def _ready(config: RunConfig, judge: JudgeConfig, say: Callable[[str], Non
             as_video = config.modality == "video" and await client.takes_video()
             await client.check_sight(show(_grey(config), None, as_video=as_video))
         return model, await client.context()
+
+
+async def _other_ready(judge: JudgeConfig, say: Callable[[str], None]) -> str:
+    """The model of the evaluation's other judge, which is asked at the end of all work before the training."""
+    async with JudgeClient(judge, role=OTHER_JUDGE, say=say) as client:
+        model = await client.wait_until_ready(judge.ready_timeout_s)
+    say(f"{OTHER_JUDGE.who}, {model} at {', '.join(judge.urls)}, is ready")
+    return model
 
 
 def _grey(config: RunConfig) -> EncodedMedia:
