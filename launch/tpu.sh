@@ -150,7 +150,7 @@ check "a TPU is attached" "no /dev/accel* or /dev/vfio: run this on a TPU VM, or
 check "no trainer of $run_dir runs here" "follow it: tail -f ${pid_file%.pid}.log; or end it: --stop" no_trainer_here
 seen=''
 check "JAX of $python computes on TPUs" \
-  "no other process may hold them; VCAP_EXTRAS=tpu bash launch/quickstart.sh --help makes that JAX; or --python" \
+  "a slice of several hosts needs --slice; no other process may hold them; VCAP_EXTRAS=tpu bash launch/quickstart.sh --help makes that JAX; or --python" \
   jax_computes_on_tpus
 check "policy checkpoint $model" "give the folder of a Qwen3-VL checkpoint, or of a run, with --model" holds_policy "$model"
 before_the_run=(--host-memory)
