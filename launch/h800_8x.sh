@@ -183,7 +183,7 @@ judge_command+=("${judge_options[@]}")
 key=()
 if [[ $judge_host != 127.0.0.1 ]]; then judge_command+=(--api-key-env VCAP_JUDGE_KEY); fi
 # The folder of the file with the addresses is made when the run begins, after the checks.
-judge_check=("${judge_command[@]}" --check)
+judge_check=("${judge_command[@]}" "$(if $elsewhere; then echo --print; else echo --check; fi)")
 judge_command+=(--port-file "$logs/judge.addresses")
 if [[ -n ${VCAP_JUDGE_KEY:-} ]]; then key=(judge.api_key_env=VCAP_JUDGE_KEY); fi
 settings=(--config "configs/paper/$modality.yaml" "${configs[@]}" "model.path=$model" "data.manifest=$manifest"
@@ -220,12 +220,12 @@ jax_computes_on_gpus() {
 
 echo "checks"
 before_the_run=(--target "$target" --devices "$gpus")
+if ! $judge_turns; then
+  check "no GPU is given twice" "judge and policy need GPUs of their own (or --judge-turns): --policy-gpus, --judge-gpus" no_gpu_twice
+fi
 if ! $elsewhere; then
   before_the_run+=(--host-memory)
   check "nvidia-smi answers" "install the NVIDIA driver; a node without GPUs cannot run this" nvidia-smi
-  if ! $judge_turns; then
-    check "no GPU is given twice" "judge and policy need GPUs of their own (or --judge-turns): --policy-gpus, --judge-gpus" no_gpu_twice
-  fi
   # Where nvidia-smi does not answer, nothing is known of any GPU.
   if nvidia-smi >/dev/null 2>&1; then
     for gpu in $(tr , '\n' <<<"$policy_gpus,$judge_gpus" | sort -u); do
@@ -251,6 +251,7 @@ fi
 check "policy checkpoint $model" "give the folder of a Qwen3-VL checkpoint, or of a run, with --model" holds_policy "$model"
 preflight "$python" "${before_the_run[@]}" --run-dir "$run_dir" "${settings[@]}"
 if $elsewhere; then
+  if [[ -n $judge_gpus ]]; then check "options of the judge" "its message: $(quoted "${judge_check[@]}")" "${judge_check[@]}"; fi
   echo "  left out: GPUs, memory, judge"
 elif [[ -n $judge_gpus ]]; then
   check "judge (checkpoint, vLLM, memory, ports)" "its message: $(quoted "${judge_check[@]}")" "${judge_check[@]}"

@@ -43,6 +43,8 @@ if words[0] == "-c":
     kind = {{"cuda,cpu": "gpu", "tpu,cpu": "tpu"}}[os.environ["JAX_PLATFORMS"]]
     print(os.environ.get("JAX_SEES", f"{{kind}} {{len(seen)}}"))
     sys.exit(0)
+if "--print" in words:
+    os.execv({python!r}, [{python!r}, *words])
 if "--check" in words:
     # As serve.py does, which would write there.
     told = words[words.index("--port-file") + 1] if "--port-file" in words else "here"

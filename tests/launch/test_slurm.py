@@ -126,6 +126,12 @@ def test_a_dry_run_of_a_job_checks_what_can_be_checked_anywhere(node: Path) -> N
     six = ("rollout.groups_per_batch=6", "grpo.groups_per_micro_batch=6")
     uneven = start(node, "slurm.sbatch", "--dry-run", "--", *six)
     assert "a multiple of 12" in uneven.stderr
+    # Of a job that waits for days, no node need say so.
+    wrong = start(node, "slurm.sbatch", "--dry-run", "--judge-option", "--quantisation=fp8")
+    assert wrong.returncode == 2
+    assert "- options of the judge" in wrong.stderr
+    twice = start(node, "slurm.sbatch", "--dry-run", "--judge-gpus", "5,6")
+    assert "- no GPU is given twice" in twice.stderr
     text = start(node, "slurm.sbatch", "--help")
     assert text.returncode == 0
     assert "--judge-gpus LIST" in text.stdout

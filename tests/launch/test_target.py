@@ -42,7 +42,8 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The repository with the page's entry at the end of the table, and nothing else changed."""
     root = tmp_path_factory.mktemp("checkout")
     shutil.copytree(ROOT / "launch", root / "launch")
-    (root / "configs").symlink_to(ROOT / "configs")
+    for folder in ("configs", "gpu_judge"):
+        (root / folder).symlink_to(ROOT / folder)
     (root / "vcap_jax" / "system").mkdir(parents=True)
     for folder in ("vcap_jax", "vcap_jax/system"):
         for path in (ROOT / folder).iterdir():
