@@ -120,10 +120,11 @@ def test_the_server_finds_what_lies_beside_it(
     """FlashInfer calls ninja by its name."""
     monkeypatch.setenv("PATH", "/usr/bin")
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    monkeypatch.setenv("VLLM_API_KEY", "of another server")
     environment = start(tmp_path).environment
     assert environment["PATH"] == f"{tmp_path / 'env'}:/usr/bin"
     assert environment["VLLM_SERVER_DEV_MODE"] == "1"
-    assert "JAX_PLATFORMS" not in environment
+    assert not {"JAX_PLATFORMS", "VLLM_API_KEY"} & environment.keys()
     beside = shlex.quote(str(tmp_path / "env"))
     assert f'PATH={beside}:"$PATH" VLLM_SERVER_DEV_MODE=1' in capsys.readouterr().out
 

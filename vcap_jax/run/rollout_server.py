@@ -50,9 +50,10 @@ def server_environment(vllm: Path, own: Mapping[str, str]) -> dict[str, str]:
     """The server's whole environment, upon that of the process that starts it.
 
     Programs that vLLM calls by name lie beside it, such as ninja, with which FlashInfer compiles kernels. That the
-    policy is written out on the CPU (``JAX_PLATFORMS``) is not for the server.
+    policy is written out on the CPU (``JAX_PLATFORMS``) is not for the server, nor is a key that vLLM would ask the
+    trainer for, which has none.
     """
-    kept = {name: value for name, value in own.items() if name != "JAX_PLATFORMS"}
+    kept = {name: value for name, value in own.items() if name not in ("JAX_PLATFORMS", "VLLM_API_KEY")}
     path = os.pathsep.join(filter(None, [str(vllm.absolute().parent), own.get("PATH")]))
     return kept | SERVER_ENVIRONMENT | {"PATH": path}
 
