@@ -197,6 +197,14 @@ train_environment=("--unset=XLA_CLIENT_MEM_FRACTION" "CUDA_DEVICE_ORDER=PCI_BUS_
 # -- checks: all of them, before anything starts -------------------------------------------------------------------
 gpu_exists() { nvidia-smi --id="$1" --query-gpu=name --format=csv,noheader; }
 gpu_idle() { [[ -z $(nvidia-smi --id="$1" --query-compute-apps=pid --format=csv,noheader) ]]; }
+# Of names other than numbers nothing is known.
+gpus_are_given() {
+  local gpu
+  [[ $CUDA_VISIBLE_DEVICES =~ ^[0-9]+(,[0-9]+)*$ ]] || return 0
+  for gpu in $(tr , '\n' <<<"$policy_gpus,$judge_gpus"); do
+    [[ ,$CUDA_VISIBLE_DEVICES, == *",$gpu,"* ]] || return 1
+  done
+}
 no_gpu_twice() { [[ -z $(tr , '\n' <<<"$policy_gpus${judge_gpus:+,$judge_gpus}" | sort | uniq -d) ]]; }
 local_judge_is_asked() {
   local port url asked
@@ -226,6 +234,11 @@ fi
 if ! $elsewhere; then
   before_the_run+=(--host-memory)
   check "nvidia-smi answers" "install the NVIDIA driver; a node without GPUs cannot run this" nvidia-smi
+  # A cluster that does not hide the other GPUs of a node says so which are the job's.
+  if [[ -n ${CUDA_VISIBLE_DEVICES:-} ]]; then
+    check "CUDA_VISIBLE_DEVICES has GPUs $policy_gpus${judge_gpus:+ and $judge_gpus}" \
+      "it is $CUDA_VISIBLE_DEVICES: choose from these by --policy-gpus and --judge-gpus, or unset it" gpus_are_given
+  fi
   # Where nvidia-smi does not answer, nothing is known of any GPU.
   if nvidia-smi >/dev/null 2>&1; then
     for gpu in $(tr , '\n' <<<"$policy_gpus,$judge_gpus" | sort -u); do

@@ -130,7 +130,8 @@ def command(node: Path, script: str, *more: str) -> list[str]:
 
 def environment(node: Path, **more: str) -> dict[str, str]:
     path = f"{node / 'bin'}{os.pathsep}{os.environ['PATH']}"
-    return {**os.environ, "PATH": path, "NOTES": str(node / "notes"), "JAX_PLATFORMS": "cpu", **more}
+    own = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
+    return {**own, "PATH": path, "NOTES": str(node / "notes"), "JAX_PLATFORMS": "cpu", **more}
 
 
 def start(node: Path, script: str, *more: str, **variables: str) -> subprocess.CompletedProcess[str]:

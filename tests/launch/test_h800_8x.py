@@ -214,6 +214,16 @@ def test_without_an_answer_of_nvidia_smi_nothing_is_said_of_single_gpus(node: Pa
     assert "- GPU" not in done.stderr
 
 
+def test_gpus_that_are_hidden_from_the_job_are_not_taken(node: Path) -> None:
+    """Where SLURM does not hide a node's other GPUs, GPU 0 may be another job's that has not begun."""
+    on_one = ("--dry-run", "--target", "h100x1", "--policy-gpus", "0", *JUDGE_ELSEWHERE)
+    done = start(node, "h800_8x.sh", *on_one, CUDA_VISIBLE_DEVICES="3,5")
+    assert done.returncode == 2
+    assert "CUDA_VISIBLE_DEVICES has GPUs 0: it is 3,5: choose from these by --policy-gpus" in done.stderr
+    for visible in ("0", "5,0", "GPU-8932f937"):
+        assert start(node, "h800_8x.sh", *on_one, CUDA_VISIBLE_DEVICES=visible).returncode == 0
+
+
 def test_a_judge_elsewhere_leaves_all_gpus_to_the_policy(node: Path) -> None:
     arguments = ("--dry-run", "--judge-url", "http://far:8000")
     done = start(node, "h800_8x.sh", *arguments)
