@@ -11,6 +11,7 @@ import pytest
 from vcap_jax.commands import preflight
 from vcap_jax.configuration import load_config
 from vcap_jax.run.config import RunConfig
+from vcap_jax.system.file_locks import LOCK, alone
 from vcap_jax.system.hardware import hardware
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -124,6 +125,17 @@ def test_what_the_run_reads_beside_the_manifest_is_looked_at_too(tmp_path: Path)
     assert "hf download Qwen/Qwen3-VL-8B-Instruct --local-dir FOLDER" in remedy
     what, _ = preflight.inputs(paper("image", given[0], "model.path=embedded", "max_steps=1"))
     assert what.endswith("1 images; " + f"{tmp_path / 'rows.jsonl'}: ignored keys: licence")
+
+
+def test_a_run_that_somebody_is_at_work_on_is_told_before_a_judge_is_loaded_for_it(tmp_path: Path) -> None:
+    config, root = paper("image", "model.path=embedded"), tmp_path / "run"
+    root.mkdir()
+    with (root / LOCK).open("ab") as file:
+        assert alone(file)
+        what, remedy = preflight.run_folder(config, root)
+        assert what == f"run folder {root}"
+        assert remedy.startswith("another process is at work in it")
+    assert preflight.run_folder(config, root) == (f"run folder {root}: a new run", "")
 
 
 def test_what_waits_while_captions_are_drawn_is_asked_of_the_host(

@@ -115,8 +115,14 @@ def say(what: str, remedy: str = "") -> int:
 def run_folder(config: RunConfig, root: Path) -> tuple[str, str]:
     """Whether a run that lies there goes on with this configuration; it would be refused once the judge is there."""
     from vcap_jax.run.folders import check_resumption
+    from vcap_jax.system.file_locks import LOCK, taken
 
     what = f"run folder {root}"
+    if taken(root / LOCK):
+        return (
+            what,
+            "another process is at work in it: wait until it has ended, or choose another with --run-dir",
+        )
     try:
         resumed = check_resumption(config, root)
     except (VCapError, FileNotFoundError) as error:

@@ -37,12 +37,21 @@ def free(path: Path) -> bool:
 
     It is looked at by a lock of a moment, which others that look share: whoever takes the file should try more than
     once."""
+    return _looked_at(path) is None
+
+
+def taken(path: Path) -> bool:
+    """Whether a process has a file for itself (``alone``). False also where that cannot be told; see ``free``."""
+    return isinstance(_looked_at(path), BlockingIOError)
+
+
+def _looked_at(path: Path) -> OSError | None:
     try:
         with path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
+    except OSError as error:
+        return error
+    return None
 
 
 @contextmanager
