@@ -1,13 +1,17 @@
 from __future__ import annotations
 
+import io
 import struct
+import subprocess
+import sys
+from fractions import Fraction
 from pathlib import Path
 from typing import NoReturn
 
 import av
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import ExifTags, Image, ImageCms
 
 from tests.data.media_files import copy_packets, decode_video, level, write_video
 from vcap_jax.data.errors import MediaError
@@ -107,6 +111,42 @@ def test_how_a_camera_was_held_is_applied(
     rows, columns = last.mean(axis=(1, 2)), last.mean(axis=(0, 2))
     light = f"{'upper' if rows[0] > rows[-1] else 'lower'} {'left' if columns[0] > columns[-1] else 'right'}"
     assert light == corner
+
+
+@pytest.mark.parametrize(("orientation", "red"), [(1, (5, 5)), (3, (-5, -5)), (6, (5, -5)), (8, (-5, 5))])
+def test_a_clip_of_a_cameras_jpegs_with_exif_is_read_and_turned(
+    orientation: int, red: tuple[int, int], tmp_path: Path
+) -> None:
+    """PyAV 18 knows no EXIF of frames, and lists nothing that is beside it."""
+    picture, exif, data = Image.new("RGB", (64, 32)), Image.Exif(), io.BytesIO()
+    picture.paste((255, 0, 0), (0, 0, 16, 16))
+    exif[ExifTags.Base.Orientation], exif[ExifTags.Base.Make] = orientation, "A camera"
+    picture.save(data, "JPEG", exif=exif)
+    path = tmp_path / "a.avi"
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("mjpeg", rate=10)
+        stream.width, stream.height, stream.pix_fmt = 64, 32, "yuvj420p"
+        packet = av.Packet(data.getvalue())
+        packet.stream, packet.pts, packet.dts, packet.time_base = stream, 0, 0, Fraction(1, 10)
+        container.mux(packet)
+    index = index_video(path)
+    (pixels,) = read_frames(index, [0])
+    assert pixels.shape[:2] == (index.height, index.width) == ((64, 32) if orientation > 4 else (32, 64))
+    assert pixels[red][0] > 200
+
+
+@pytest.mark.slow
+def test_a_colour_profile_of_a_png_does_not_end_the_process(tmp_path: Path) -> None:
+    profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.png", icc_profile=profile)
+    again = "from vcap_jax.data.videos import index_video; import gc, sys\nfor _ in range(20): "
+    command = [
+        sys.executable,
+        "-c",
+        again + "index_video(sys.argv[1]); gc.collect()",
+        str(tmp_path / "a.png"),
+    ]
+    assert subprocess.run(command, check=False).returncode == 0
 
 
 def test_a_raw_stream_without_times_is_counted(tmp_path: Path) -> None:

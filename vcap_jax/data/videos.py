@@ -8,6 +8,7 @@ between them, so neither time nor memory grows with the length of the video more
 from __future__ import annotations
 
 import errno
+import math
 import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
@@ -29,6 +30,11 @@ _VP8_SHOWN = 1 << 4
 
 _DAMAGED = (av.FFmpegError, ValueError, OSError, EOFError, IndexError)
 """What PyAV raises for damaged files; IndexError where one seems to have a stream more than its beginning told of."""
+
+
+_NAMED_PROFILES = ("png", "apng")
+"""Codecs whose frames may bring a colour profile with a name. PyAV 18 frees that twice where it lists what a frame
+brings, which ends the process."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -230,7 +236,7 @@ def _index(source: Path, container: av.container.InputContainer) -> VideoIndex:
         if not constant:
             times = tuple(seconds)
             fps = (count - 1) / span
-    turned = _turned(first)
+    turned = _turned(first, stream.codec_context.name)
     height, width = (first.width, first.height) if turned.diagonal else (first.height, first.width)
     return VideoIndex(
         path=source,
@@ -262,15 +268,26 @@ def _first_frame(source: Path) -> av.VideoFrame | None:
         return next(container.decode(_moving(source, container)), None)
 
 
-def _turned(frame: av.VideoFrame) -> Turned:
+def _turned(frame: av.VideoFrame, codec: str) -> Turned:
     """As its camera noted, mirrored pictures too: a point x, y is shown at a x + c y, b x + d y."""
-    matrix: object = frame.side_data.get("DISPLAYMATRIX")
-    if not isinstance(matrix, SideData):
-        return Turned()
-    a, b, _, c, d, *_ = np.frombuffer(bytes(matrix), np.int32).tolist()
+    matrix = None if codec in _NAMED_PROFILES else _matrix(frame)
+    if isinstance(matrix, SideData):
+        a, b, _, c, d, *_ = np.frombuffer(bytes(matrix), np.int32).tolist()
+    else:
+        angle = math.radians(frame.rotation)
+        a, b, c, d = math.cos(angle), -math.sin(angle), math.sin(angle), math.cos(angle)
     diagonal = abs(b) + abs(c) > abs(a) + abs(d)
     across, down = (c, b) if diagonal else (a, d)
     return Turned(diagonal=diagonal, left_right=across < 0, top_bottom=down < 0)
+
+
+def _matrix(frame: av.VideoFrame) -> object:
+    try:
+        return frame.side_data.get("DISPLAYMATRIX")
+    except ValueError:
+        # PyAV 18 lists nothing beside a kind that it does not know: EXIF of a camera's JPEGs, stereo clips of phones.
+        # The frame still tells its turn, though not whether it is mirrored.
+        return None
 
 
 def _key_indices(ticks: tuple[int, ...] | None, shown: dict[int, bool]) -> tuple[int, ...]:
