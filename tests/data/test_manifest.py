@@ -123,6 +123,12 @@ def test_other_keys_are_kept_where_the_known_one_is_there_too(tmp_path: Path) ->
     assert sample.extra == {"caption": "y", "file_name": "b.png", "licence": "CC0"}
 
 
+@pytest.mark.parametrize("value", ["", None, 5, {"bytes": None, "path": "a.png"}])
+def test_what_names_no_file_is_not_asked_to_be_a_list(value: object, tmp_path: Path) -> None:
+    with pytest.raises(ManifestError, match=':1: "image" must be the path of a file, got '):
+        read_manifest(write(tmp_path, {"id": "a", "image": value}))
+
+
 def test_another_encoding_is_named(tmp_path: Path) -> None:
     path = tmp_path / "m.jsonl"
     path.write_bytes('{"id": "ü", "image": "a.png"}'.encode("latin-1"))

@@ -158,7 +158,10 @@ def _sample(row: JsonObject, source: Path, number: int) -> Sample:
     if key != "images" and isinstance(row[key], list):
         remedy = 'several pictures are "images"' if key == "image" else "give each clip a row"
         raise ManifestError(f'{where}: "{key}" is a list, and names one file: {remedy}')
-    names = string_list([row[key]] if key != "images" else row[key], where, key)
+    named = row[key]
+    if key != "images" and not (isinstance(named, str) and named.strip()):
+        raise ManifestError(f'{where}: "{key}" must be the path of a file, got {named!r}')
+    names = string_list([named] if key != "images" else named, where, key)
     if not names:
         raise ManifestError(f'{where}: "images" is empty: name at least one file')
     for name in names:
