@@ -133,6 +133,7 @@ def test_a_sample_that_nothing_was_said_of_is_reported(prepared) -> None:
         assert bad[-1].id == prepared.samples[1].id
         if ended_only:
             assert "1 were cut off" in bad[0].reason
+            assert "raise references.max_completion_length, of a teacher's rollout.max_" in bad[0].reason
 
 
 def test_a_question_without_an_answer_is_told_as_part_of_its_sample(prepared) -> None:

@@ -129,7 +129,9 @@ class CaptionWriter:
 def _speechless(done: Captioned) -> BadSample:
     """A sample, or a part of one, that gets no entry although it could be read."""
     cut = sum(done.truncated)
-    raise_it = "; raise references.max_completion_length" if cut else ""
+    raise_it = ""
+    if cut:
+        raise_it = "; raise references.max_completion_length, of a teacher's rollout.max_completion_length"
     return BadSample(
         id=done.sample.id,
         reason=f"of its {len(done.captions)} captions {cut} were cut off and the others have no text{raise_it}",
