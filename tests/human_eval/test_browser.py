@@ -6,8 +6,11 @@ import json
 import shutil
 from contextlib import contextmanager
 
+import av
+import numpy as np
 import pytest
 
+from tests.data.media_files import write_video
 from tests.human_eval.serving_study import served
 from tests.human_eval.small_study import CAPTIONS, change_row, write_small_study
 from vcap_jax.human_eval.answers import StoredAnswers
@@ -224,6 +227,26 @@ def test_markup_in_texts_is_shown_as_text(browser, folder):
             marks += page.locator("#captions mark").all_inner_texts()
         assert marks == ["It is old."]  # behind an emoji: code points
         assert page.title() != "broken"
+
+
+def test_a_video_of_which_only_the_sound_can_be_played_is_told(browser, folder):
+    change_row(folder / "items.jsonl", 0, image=None, video="a.mp4")
+    change_row(folder / "items.jsonl", 1, image=None, video="a.mp4")
+    write_video(folder / "pictures.mp4", 5, codec="mpeg4")
+    with av.open(str(folder / "pictures.mp4")) as source, av.open(str(folder / "a.mp4"), "w") as target:
+        video = target.add_stream_from_template(source.streams.video[0])
+        sound = target.add_stream("aac", rate=44_100, layout="mono")
+        for packet in source.demux(video=0):
+            if packet.dts is not None:
+                packet.stream = video
+                target.mux(packet)
+        for number in range(40):
+            frame = av.AudioFrame.from_ndarray(np.zeros((1, 1024), np.float32), format="fltp", layout="mono")
+            frame.sample_rate, frame.pts = 44_100, number * 1024
+            target.mux(sound.encode(frame))
+        target.mux(sound.encode(None))
+    with running(folder) as links, entered(browser, links["anna"]) as page:
+        sync_api.expect(page.locator("#stage .lost")).to_contain_text("cannot be shown", timeout=WAIT_MS)
 
 
 def test_answers_of_a_lost_connection_are_kept_and_sent_later(browser, folder):

@@ -32,19 +32,23 @@ export class Viewer {
       element.draggable = false;
       element.addEventListener("load", () => this.loaded());
     }
-    element.addEventListener("error", () => {
-      const lost = document.createElement("p");
-      lost.className = "lost";
-      lost.textContent = "This picture or video cannot be shown. Reload the page, or tell the one who runs the study.";
-      this.stage.replaceChildren(lost);
-    });
+    element.addEventListener("error", () => this.lost());
     element.src = media.url;
     this.media = element;
     this.stage.replaceChildren(element);
     this.tools.video.hidden = !this.video;
   }
 
+  lost() {
+    const lost = document.createElement("p");
+    lost.className = "lost";
+    lost.textContent = "This picture or video cannot be shown. Reload the page, or tell the one who runs the study.";
+    this.stage.replaceChildren(lost);
+  }
+
   loaded() {
+    // Of a video whose pictures a browser cannot read it plays the sound alone, which is no error to it.
+    if (this.video && !this.media.videoWidth) return this.lost();
     this.width = this.media.naturalWidth || this.media.videoWidth || 1;
     this.height = this.media.naturalHeight || this.media.videoHeight || 1;
     if (this.video) this.tools.seek.max = this.media.duration || 1;
