@@ -7,6 +7,7 @@ import socket
 
 import pytest
 
+from tests.data.media_files import write_video
 from tests.human_eval.small_study import change_row, small_study, write_small_study
 from tests.human_eval.test_exchange import exported
 from vcap_jax.commands.annotate import main
@@ -140,3 +141,12 @@ def test_without_a_folder_it_says_what_to_give(capsys):
         main([])
     assert caught.value.code == 2
     assert "--demo" in capsys.readouterr().err
+
+
+def test_a_video_that_browsers_do_not_play_is_told_before_anybody_gets_a_link(tmp_path, capsys):
+    folder = write_small_study(tmp_path)
+    change_row(folder / "items.jsonl", 0, image=None, video="a.mp4")
+    write_video(folder / "a.mp4", 5, codec="mpeg4")
+    assert main([str(folder), "--port", "0"]) == 1
+    assert "is coded as mpeg4" in capsys.readouterr().err
+    assert not (folder / "links.json").exists()

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.data.media_files import write_video
 from vcap_jax.commands import propose
 from vcap_jax.data.references import PoolEntry, ReferencePool
 from vcap_jax.human_eval.embedded import read_truth
@@ -83,6 +84,11 @@ def test_what_cannot_be_a_study_is_refused(made: Path) -> None:
     (made / "data" / "a.tiff").write_bytes(b"")
     with pytest.raises(StudyError, match=r"tiff\.jsonl:1: .*a\.tiff is of a kind that browsers do not show"):
         gather(made / "study", made / "tiff.jsonl", files(made, "base", "references"))
+    assert not (made / "study").exists()
+    (made / "mp4v.jsonl").write_text('{"id": "heldout-000000", "video": "data/a.mp4"}\n')
+    write_video(made / "data" / "a.mp4", 5, codec="mpeg4")
+    with pytest.raises(StudyError, match=r"mp4v\.jsonl:1: .*a\.mp4 is coded as mpeg4"):
+        gather(made / "study", made / "mp4v.jsonl", files(made, "base", "references"))
     assert not (made / "study").exists()
     # Whichever are drawn.
     rows = manifest.read_text().splitlines(keepends=True)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from tests.data.media_files import write_video
 from tests.human_eval.small_study import change_row, small_study, write_small_study
 from vcap_jax.data.errors import ManifestError
 from vcap_jax.human_eval.errors import StudyError
-from vcap_jax.human_eval.study import Settings, read_study
+from vcap_jax.human_eval.study import Settings, check_video, read_study
 
 
 def test_a_sound_folder_is_read(tmp_path):
@@ -73,3 +74,17 @@ def test_a_wrong_study_json_is_named(tmp_path):
     folder = write_small_study(tmp_path, overlp=1)
     with pytest.raises(StudyError, match=r'study\.json: "overlp": is a key that is not known'):
         read_study(folder)
+
+
+def test_a_video_that_browsers_do_not_play_is_refused_by_its_codec(tmp_path):
+    folder = write_small_study(tmp_path)
+    change_row(folder / "items.jsonl", 0, image=None, video="a.mp4")
+    write_video(folder / "a.mp4", 5)
+    item = read_study(folder).items["a"]
+    check_video(folder, item)
+    write_video(folder / "a.mp4", 5, codec="mpeg4")  # as OpenCV writes with "mp4v"
+    with pytest.raises(StudyError, match=r'item "a": a\.mp4 is coded as mpeg4, .*: convert it'):
+        check_video(folder, item)
+    (folder / "a.mp4").write_bytes(b"no video")
+    with pytest.raises(StudyError, match=r'item "a": a\.mp4 cannot be read as a video'):
+        check_video(folder, item)

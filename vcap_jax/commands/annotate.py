@@ -62,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def work() -> int:
         from vcap_jax.human_eval.application.server import serve
         from vcap_jax.human_eval.errors import StudyError
-        from vcap_jax.human_eval.study import ITEMS, read_study
+        from vcap_jax.human_eval.study import ITEMS, check_video, read_study
         from vcap_jax.system.loopback import is_loopback
 
         if args.tasks is not None:
@@ -77,6 +77,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 f"--host {args.host} lets other machines in: say with --name by which name or address they ask for it, "
                 "and requests under any other are refused"
             )
+        for item in study.items.values():
+            check_video(args.folder, item)
         serve(study, host=args.host, port=args.port, names=args.name, say=say)
         return 0
 

@@ -60,7 +60,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from vcap_jax.human_eval.errors import StudyError
         from vcap_jax.human_eval.propose import propose_for, stages, summary
         from vcap_jax.human_eval.records import write_rows
-        from vcap_jax.human_eval.study import ANSWERS, ITEMS, PROPOSITIONS, check_media, read_items
+        from vcap_jax.human_eval.study import (
+            ANSWERS,
+            ITEMS,
+            PROPOSITIONS,
+            check_media,
+            check_video,
+            read_items,
+        )
         from vcap_jax.report.summary import write_summary
         from vcap_jax.reward.config import JudgeConfig
 
@@ -73,6 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         items = read_items(folder / ITEMS)
         for item in items.values():  # what people cannot be shown need not be asked about
             check_media(folder, item)
+            check_video(folder, item)
         if scenes is not None:
             made = propose_from_facts(folder, items.values(), scenes, seed=args.seed)
             count, truth = len(made.propositions), folder / TRUTH

@@ -15,7 +15,7 @@ from vcap_jax.evals.judged import REWARD
 from vcap_jax.evals.written_captions import captions_in, form_of
 from vcap_jax.human_eval.errors import StudyError
 from vcap_jax.human_eval.records import MOST_CAPTIONS, Caption, Item, parse_row, write_rows
-from vcap_jax.human_eval.study import ITEMS, check_kind, read_items
+from vcap_jax.human_eval.study import ITEMS, check_kind, check_playable, read_items
 
 MEDIA = "media"
 
@@ -74,6 +74,9 @@ def gather(
         shared = [shared[place] for place in sorted(drawn)]
     for sample, file in missing_files(shared):
         raise StudyError(f"{sample.origin}: {file} does not exist: check the path")
+    for sample in shared:
+        if sample.video is not None:
+            check_playable(sample.files[0], f"{sample.origin}: {sample.files[0]}")
     items = tuple(
         _item(sample, number, tuple(texts[sample.id] for texts in told.values()))
         for number, sample in enumerate(shared)

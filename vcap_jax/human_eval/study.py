@@ -18,8 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
+import av
 from pydantic import Field, StringConstraints, ValidationError, model_validator
 
+from vcap_jax.data.pyav import opened
 from vcap_jax.human_eval.errors import StudyError
 from vcap_jax.human_eval.records import Item, Name, Proposition, Row, first_problem, read_rows
 from vcap_jax.system.files import write_json
@@ -33,6 +35,8 @@ LINKS = "links.json"
 IMAGES = {".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".webp": "image/webp"}
 VIDEOS = {".mp4": "video/mp4", ".webm": "video/webm"}
 """What browsers show, by suffix. No SVG, which may hold scripts."""
+CODECS = ("h264", "hevc", "vp8", "vp9", "av1")
+"""Of videos that browsers play, by FFmpeg's names; HEVC by some alone."""
 
 Person = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$")]
 """The name of an annotator."""
@@ -179,3 +183,25 @@ def check_media(folder: Path, item: Item) -> None:
     check_kind(relative, where, video=item.video is not None)
     if not (folder / relative).is_file():
         raise StudyError(f"{where} does not exist below {folder}: check the path")
+
+
+def check_video(folder: Path, item: Item) -> None:
+    """Raises StudyError for a video of an item that most browsers do not play; see ``check_playable``."""
+    if item.video is not None:
+        check_playable(folder / item.video, f'item "{item.id}": {item.video}')
+
+
+def check_playable(file: Path, where: str) -> None:
+    """Raises StudyError for a video that most browsers do not play, whatever its name: people would see nothing.
+    where: begins the message."""
+    try:
+        with opened(file) as container:
+            video = container.streams.video[0]
+            codec = video.codec_context.codec.canonical_name
+    except (av.FFmpegError, IndexError) as error:
+        raise StudyError(f"{where} cannot be read as a video ({error}): put another file there") from error
+    if codec not in CODECS:
+        raise StudyError(
+            f"{where} is coded as {codec}, which browsers do not play: convert it, as with ffmpeg -i IN -c:v libx264 "
+            "-pix_fmt yuv420p OUT.mp4"
+        )
