@@ -249,6 +249,15 @@ def test_a_video_of_which_only_the_sound_can_be_played_is_told(browser, folder):
         sync_api.expect(page.locator("#stage .lost")).to_contain_text("cannot be shown", timeout=WAIT_MS)
 
 
+def test_no_page_is_wider_than_a_phone(browser, folder):
+    with running(folder) as links:
+        for who in ("anna", "carla", "owner"):
+            with entered(browser, links[who], viewport={"width": 360, "height": 740}) as page:
+                page.wait_for_load_state("networkidle")
+                wide = page.evaluate("document.documentElement.scrollWidth")
+                assert wide == 360, who
+
+
 def test_answers_of_a_lost_connection_are_kept_and_sent_later(browser, folder):
     with running(folder) as links, entered(browser, links["anna"]) as page:
         on(page, 1)
