@@ -10,7 +10,7 @@ import pytest
 
 from tests.human_eval.small_study import small_study, write_small_study
 from vcap_jax.commands import agreement, annotate
-from vcap_jax.human_eval.agreement_report import sample_sizes, write_agreement
+from vcap_jax.human_eval.agreement_report import draw, sample_sizes, write_agreement
 from vcap_jax.human_eval.exchange import Records
 from vcap_jax.human_eval.protocol import Kind, Ranking
 from vcap_jax.human_eval.records import Answer, Rankings
@@ -120,6 +120,31 @@ def test_a_name_with_dollar_signs_is_drawn_as_it_is_and_not_as_a_formula(study, 
     results = results_of({"a": item.model_copy(update={"captions": captions})}, {"a": ()}, records)
     drawn = write_agreement(results, tmp_path, name="x")[2].read_text()
     assert all(f">{name}<" in drawn for name in names)
+
+
+@pytest.mark.parametrize("letters", [4, 32, 120])
+def test_names_of_any_length_leave_the_figure_room(study, records, letters):
+    results = results_of(study.items, study.propositions, records)
+    names = {row.model: row.model + "-" * (letters - len(row.model)) for row in results.rows}
+    rows = tuple(dataclasses.replace(row, model=names[row.model]) for row in results.rows)
+    pairs = {
+        order: tuple(
+            dataclasses.replace(pair, first=names[pair.first], second=names[pair.second]) for pair in of
+        )
+        for order, of in results.pairs.items()
+    }
+    figure = draw(dataclasses.replace(results, rows=rows, pairs=pairs))
+    figure.draw_without_rendering()
+    _, right = figure.axes
+    whole, title = figure.bbox, right.title.get_window_extent()
+    assert whole.x0 <= title.x0
+    assert title.x1 <= whole.x1
+    for axes in figure.axes:
+        assert axes.bbox.width > 150
+        for label in (*axes.get_yticklabels(), *axes.get_xticklabels()):
+            extent = label.get_window_extent()
+            assert whole.x0 <= extent.x0
+            assert whole.y0 <= extent.y0
 
 
 def test_pairwise_agreement_by_hand(study, records):

@@ -21,6 +21,8 @@ from vcap_jax.system.files import replace_file
 
 HALF_WIDTHS = (0.05, 0.03, 0.02)
 _PEOPLE, _REWARD = "#2463a6", "#e07b39"
+_SHORT, _LETTER = 14, 0.09
+"""Letters of a model's name for which the figure has room, and inches of each further one."""
 
 
 def write_agreement(results: Results, folder: Path, *, name: str) -> list[Path]:
@@ -73,11 +75,12 @@ def sample_sizes(results: Results) -> list[dict[str, float]]:
 def draw(results: Results) -> Figure:
     """Left, mean ranks by people and under the reward; right, on which share of items both order two models alike."""
     paired = bool(results.pairs)
-    count = len(results.rows)
-    figure = Figure(figsize=(10.5 if paired else 5.6, 1.5 + 0.55 * max(count, 4)), layout="constrained")
-    axes = figure.subplots(1, 2 if paired else 1, squeeze=False, width_ratios=(1, 1.15) if paired else None)[
-        0
-    ]
+    count, beside = len(results.rows), 2 if paired else 1
+    # Long names stand beside the axes, and aslant below them: else these would have no room, nor would the title.
+    more = _LETTER * max(0, max((len(row.model) for row in results.rows), default=0) - _SHORT)
+    size = ((10.5 if paired else 5.6) + beside * more, 1.5 + 0.55 * max(count, 4) + more / 2)
+    figure = Figure(figsize=size, layout="constrained")
+    axes = figure.subplots(1, beside, squeeze=False, width_ratios=(1, 1.15) if paired else None)[0]
     _draw_ranks(axes[0], results.rows)
     if paired:
         _draw_pairs(axes[1], results)
