@@ -10,7 +10,7 @@ import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 
-from vcap_jax.report.charts import moving_average
+from vcap_jax.report.charts import finish_axes, moving_average, small_multiples
 from vcap_jax.report.evaluations import Results
 from vcap_jax.report.intervals import Value
 from vcap_jax.report.plots import _evaluation_panels, plot_comparison, plot_run
@@ -118,3 +118,20 @@ def test_moving_average() -> None:
     values = np.array([1.0, 2.0, math.nan, 4.0, 5.0])
     np.testing.assert_allclose(moving_average(values, 3), [1.5, 1.5, 3.0, 4.5, 4.5])
     np.testing.assert_allclose(moving_average(np.full(7, 3.0), 5), 3.0)
+
+
+@pytest.mark.parametrize("labels", [["a", "b"], [f"A{k}" for k in range(40)], ["reference errors"] * 6])
+def test_a_legend_stays_between_its_title_and_its_panel(labels: list[str]) -> None:
+    figure, panels = small_multiples(2, 2, (4.4, 3.0))
+    for axes in panels:
+        for label in labels:
+            axes.plot([0, 1], [0, 1], label=label)
+        finish_axes(axes, "Reward")
+    figure.draw_without_rendering()
+    for axes in panels:
+        legend = axes.get_legend()
+        assert legend is not None
+        extent, title = legend.get_window_extent(), axes._left_title.get_window_extent()
+        assert extent.x1 <= axes.bbox.x1
+        assert extent.y1 <= title.y0
+        assert axes.bbox.width > 300

@@ -31,6 +31,8 @@ BLUE, ORANGE, GREEN, RED, PURPLE, GREY = (
     "#8a8f98",
 )
 INK = "#2d3138"
+_LEGEND = 33.0
+"""Width of a panel's axes in heights of a legend's letters."""
 CATEGORICAL = (BLUE, ORANGE, GREY, GREEN, PURPLE, RED)
 
 
@@ -62,12 +64,14 @@ def style_axes(axes: Axes) -> None:
 
 def finish_axes(axes: Axes, title: str, *, zero: bool = False, percent: bool = False) -> None:
     """Once all is drawn: the title, and a legend where there are several labels. zero: the axis begins at 0."""
-    axes.set_title(title, fontsize=10, color=INK, loc="left", pad=20)
     if percent:
         axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=None))
     if zero:
         axes.set_ylim(bottom=0, top=None if axes.get_ylim()[1] > 0 else 1)
     _, labels = axes.get_legend_handles_labels()
+    columns = _columns(labels)
+    lines = math.ceil(len(labels) / columns)
+    axes.set_title(title, fontsize=10, color=INK, loc="left", pad=20 + 12 * max(0, lines - 1))
     if len(labels) > 1:
         # Between the title and the axes, where it hides no curve.
         axes.legend(
@@ -77,12 +81,22 @@ def finish_axes(axes: Axes, title: str, *, zero: bool = False, percent: bool = F
             bbox_to_anchor=(0, 0.985),
             borderaxespad=0,
             borderpad=0,
-            ncols=len(labels),
+            ncols=columns,
             handlelength=1.1,
             handletextpad=0.4,
             columnspacing=1.1,
             labelcolor=INK,
         )
+
+
+def _columns(labels: Sequence[str]) -> int:
+    """Of a legend: as many as make it no wider than a panel, at least one. It is filled column by column."""
+    # In heights of letters, with the line and the gaps.
+    widths = [2.6 + 0.58 * len(label) for label in labels]
+    for columns in range(len(widths), 1, -1):
+        if sum(max(column) for column in np.array_split(widths, columns)) <= _LEGEND:
+            return columns
+    return 1
 
 
 def series_of(rows: Rows, key: str) -> tuple[np.ndarray, np.ndarray]:
