@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
@@ -190,6 +191,17 @@ def test_the_configuration_names_what_the_results_name(answered):
                 assert controls[pattern].tag.lower() == result["type"]
     step2 = controls["s2_{{idx}}"]
     assert (step2.get("whenTagName"), step2.get("whenChoiceValue")) == ("s1_{{idx}}", "1. consistent")
+
+
+def test_a_file_of_any_name_is_found_by_label_studio_and_here(tmp_path):
+    folder, media = write_small_study(tmp_path), "50% #3 & a+b.png"
+    (folder / "a.png").rename(folder / media)
+    change_row(folder / "items.jsonl", 0, image=media)
+    address = to_tasks(read_study(folder))[0]["data"]["image"]
+    assert parse_qs(urlsplit(address).query) == {"d": [media]}  # as its server reads it
+    task = exported()
+    task["data"]["image"] = address
+    assert from_tasks([task], "x").items["a"].image == media
 
 
 def exported(**changes):

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
+from urllib.parse import quote, unquote
 
 from vcap_jax.human_eval.assignment import AnnotatorView
 from vcap_jax.human_eval.errors import RuleBroken, StudyError
@@ -156,7 +157,7 @@ def _data(
     media = "image" if item.image is not None else "video"
     return {
         "key": view.alias(item.id),
-        media: f"{LOCAL_FILES}{item.media}",
+        media: f"{LOCAL_FILES}{quote(item.media)}",
         "captions": [
             {"id": letter, "title": f"Caption {letter}", "body": item.caption(model)}
             for letter, model in letters.items()
@@ -253,7 +254,9 @@ def _named(data: JsonObject, task: JsonObject, place: str) -> _Asked:
         {"model": row.get("id"), "text": row.get("body"), "reward": row.get("reward")}
         for row in _rows(data.get("captions"), f"{place}, captions")
     ]
-    path = str(data.get(media, "")).removeprefix(LOCAL_FILES)
+    path = str(data.get(media, ""))
+    if path.startswith(LOCAL_FILES):  # as in an address, where "#", "&" and "%" mean something else
+        path = unquote(path.removeprefix(LOCAL_FILES))
     item = parse_row(Item, {"id": data.get("image_id"), media: path, "captions": captions}, place)
     asked = []
     evidence = _evidence(task, place)
