@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from contextlib import nullcontext
 from pathlib import Path
 
 import jax
@@ -23,6 +24,7 @@ from vcap_jax.references.writing import PoolError
 from vcap_jax.report.evaluations import Results
 from vcap_jax.report.metrics import MetricsWriter, deterministic, read_metrics
 from vcap_jax.report.run_folder import RunFolder
+from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.rollout.sampler import RolloutConfig
 from vcap_jax.rollout.sampling import SamplingConfig
 from vcap_jax.run.checkpoint_source import load_captioner
@@ -181,6 +183,30 @@ def test_too_few_captions_are_told_before_the_start_is_evaluated(config, tmp_pat
     with pytest.raises(ConfigError, match="5 samples do not fill one step of 6 groups"):
         run_sft(few, folder, say=lambda _: None)
     assert not (folder.root / "evaluations").exists()
+
+
+@pytest.mark.parametrize(("text", "problem"), [("long " * 300, "none of 6"), ("a<|im_end|>", "is no text")])
+def test_captions_that_cannot_be_learned_are_told_before_any_work(
+    text, problem, config, tmp_path, monkeypatch
+) -> None:
+    path = tmp_path / "captions.jsonl"
+    ReferencePool(
+        PoolEntry(id=entry.id, references=(text,))
+        for entry in ReferencePool.read(config.sft.captions).entries()
+    ).write(path)
+    held = write_dataset(tmp_path / "held", "image", "held", 2, 1)
+    own = dataclasses.replace(
+        config,
+        data=dataclasses.replace(config.data, heldout=str(held)),
+        sft=dataclasses.replace(config.sft, captions=str(path)),
+    )
+    monkeypatch.setattr(sft, "answering_judge", lambda *_, **__: nullcontext(JudgeConfig()))
+    folder = RunFolder.open(tmp_path / "run", own)
+    with pytest.raises(ConfigError, match=problem):
+        run_sft(own, folder, say=lambda _: None)
+    assert not (folder.root / "references").exists()
+    assert not (folder.root / "references.json").exists()  # corrected, they may be gone on with
+    assert not folder.begun
 
 
 def test_other_captions_under_the_same_name_are_refused(config, left_alone) -> None:

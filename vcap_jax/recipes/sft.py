@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import partial
 
 from vcap_jax.configuration import ConfigError
@@ -80,8 +81,36 @@ def run_sft(
             judge = stack.enter_context(answering_judge(config, folder, say, processes, other=other))
         prepared = stack.enter_context(drawing(prepare(config, folder, say, processes=processes)))
         remember_samples(folder, config.data.manifest, prepared.samples, prepared.heldout)
+        lesson = _lesson(prepared)  # before any work: what is refused can be corrected
         own = None if judge is None else stack.enter_context(_heldout(prepared, judge))
-        return _run(prepared, own, trackers, seconds)
+        return _run(prepared, lesson, own, trackers, seconds)
+
+
+@dataclass(frozen=True)
+class _Lesson:
+    """samples: those with captions to learn. max_tokens: of a caption. steps: of the whole run."""
+
+    samples: list[Sample]
+    targets: Targets
+    max_tokens: int
+    steps: int
+
+
+def _lesson(prepared: Prepared) -> _Lesson:
+    """What there is to learn, which the run folder notes. Raises ConfigError for captions that cannot be learned or
+    fill no step, ManifestError and PoolError."""
+    ctx, sft, say = prepared.ctx, prepared.ctx.config.sft, prepared.ctx.say
+    pool, source = caption_pool(sft.captions, prepared.samples)
+    max_tokens = sft.max_caption_tokens or ctx.config.rollout.max_completion_length
+    targets = tokenise_targets(pool, prepared.samples, ctx.policy.processor, max_tokens)
+    samples = [sample for sample in prepared.samples if sample.id in targets.captions]
+    if len(samples) < len(prepared.samples):
+        say(f"{len(prepared.samples) - len(samples)} samples have no caption that fits and are left out")
+    if targets.too_long:
+        say(f"{targets.too_long} captions are longer than {max_tokens} tokens and are left out")
+    steps = sft.total_steps(len(samples))
+    remember_pool(ctx, pool, source)
+    return _Lesson(samples, targets, max_tokens, steps)
 
 
 @contextmanager
@@ -122,34 +151,28 @@ def training_references(config: RunConfig, samples: Sequence[Sample]) -> Referen
 
 
 def _run(
-    prepared: Prepared, own: OwnData | None, trackers: Trackers, seconds: Callable[[], float]
+    prepared: Prepared,
+    lesson: _Lesson,
+    own: OwnData | None,
+    trackers: Trackers,
+    seconds: Callable[[], float],
 ) -> Mapping[str, object]:
     ctx, world = prepared.ctx, prepared.world
-    config, folder, say, processes = ctx.config, ctx.folder, ctx.say, ctx.processes
+    folder, say, processes = ctx.folder, ctx.say, ctx.processes
     evaluations = Evaluations(ctx, world, own=own, on_results=trackers.evaluated)
-    pool, source = caption_pool(config.sft.captions, prepared.samples)
-    remember_pool(ctx, pool, source)
-    max_tokens = config.sft.max_caption_tokens or config.rollout.max_completion_length
-    targets = tokenise_targets(pool, prepared.samples, ctx.policy.processor, max_tokens)
-    samples = [sample for sample in prepared.samples if sample.id in targets.captions]
-    if len(samples) < len(prepared.samples):
-        say(f"{len(prepared.samples) - len(samples)} samples have no caption that fits and are left out")
-    if targets.too_long:
-        say(f"{targets.too_long} captions are longer than {max_tokens} tokens and are left out")
-    steps = config.sft.total_steps(len(samples))  # before any evaluation, as too few may be left
     start = evaluations.of_policy(START, ctx.policy.trainable, step=0)
     evaluations.of_references()
 
-    state = _train(ctx, samples, targets, max_tokens, evaluations, trackers)
+    state = _train(ctx, lesson, evaluations, trackers)
 
-    trained = evaluations.at_end(state.params, step=steps)
+    trained = evaluations.at_end(state.params, step=lesson.steps)
     if not processes.first:
         return {}
     rows = read_metrics(folder.metrics)
-    summary: dict[str, object] = {"steps": steps, "seconds": seconds()}
+    summary: dict[str, object] = {"steps": lesson.steps, "seconds": seconds()}
     if world is not None and HELDOUT in trained:
         told = {
-            "targets": fact_shares(count_captions(world.train_scenes, targets.texts)),
+            "targets": fact_shares(count_captions(world.train_scenes, lesson.targets.texts)),
             START: fact_row(start[HELDOUT].metrics),
             TRAINED: fact_row(trained[HELDOUT].metrics),
         }
@@ -194,19 +217,12 @@ class _Log:
         self._metrics.close()
 
 
-def _train(
-    ctx: RunContext,
-    samples: list[Sample],
-    targets: Targets,
-    max_tokens: int,
-    evaluations: Evaluations,
-    trackers: Trackers,
-) -> TrainState:
+def _train(ctx: RunContext, lesson: _Lesson, evaluations: Evaluations, trackers: Trackers) -> TrainState:
     """Trains to the last step, from the last checkpoint if there is one, which may have been written by another number
     of processes and on another mesh; returns the final state."""
     config, policy, sft = ctx.config, ctx.policy, ctx.config.sft
     processes = ctx.processes
-    total = sft.total_steps(len(samples))
+    total = lesson.steps
     if config.max_steps is not None and sft.max_steps is None:
         ctx.say(
             f"max_steps={config.max_steps} is for reinforcement learning: this run takes {total} steps "
@@ -220,7 +236,7 @@ def _train(
         resumed = resume(
             stack,
             ctx,
-            samples,
+            lesson.samples,
             programs,
             judged=False,
             groups_per_step=sft.groups_per_step,
@@ -243,8 +259,8 @@ def _train(
             programs=programs,
             frozen=policy.frozen,
             data=data,
-            targets=targets,
-            max_tokens=max_tokens,
+            targets=lesson.targets,
+            max_tokens=lesson.max_tokens,
             buckets=config.data.buckets,
             processor=policy.processor,
             checkpoints=checkpoints,
