@@ -157,6 +157,19 @@ def test_questions_that_none_answers_leave_no_pool_and_are_asked_again(tmp_path:
     assert {kind for kind, _ in again.asked} == {"answer"}
 
 
+def test_samples_that_none_could_caption_are_tried_again(tmp_path: Path) -> None:
+    path, none_there = tmp_path / "pool.jsonl", Writer(questions=2)
+    none_there.write = lambda part, samples, indices, skip, on_bad: iter(())
+    for _ in range(2):
+        with pytest.raises(PoolError, match=r"none of .* samples could be captioned"):
+            write_pool(path, none_there, SAMPLES)
+    pool = write_pool(path, Writer(questions=2), SAMPLES)
+    alone = write_pool(tmp_path / "alone.jsonl", Writer(questions=2), SAMPLES)
+    assert pool is not None
+    assert alone is not None
+    assert pool.digest() == alone.digest()
+
+
 @pytest.mark.parametrize("lives", [6, 18, 20, 28])
 def test_killed_among_the_answers_it_goes_on_and_asks_nothing_twice(tmp_path: Path, lives: int) -> None:
     alone = write_pool(tmp_path / "alone.jsonl", Writer(questions=2), SAMPLES)

@@ -204,17 +204,15 @@ def _join(
         if path.exists():
             return ReferencePool.read(path)
         raise
-    entries = _entries(samples, each, written)
-    if not entries:
-        raise PoolError(f"none of {len(samples)} samples could be captioned, so {path} is not written")
-    for name, found in written.items():
-        if not found:  # references that lack all of what was asked for would be others
-            for file in files[name]:
-                file.unlink(missing_ok=True)  # it is tried again
-            raise PoolError(
-                f"not one of the {_TOLD[name]} could be written, so {path} is not; above stands why, of each"
-            )
-    pool = _written(path, entries, writer.provenance)
+    # References that lack all of what was asked for would be others.
+    if lacking := [name for name, found in written.items() if not found]:
+        for file in (file for name in lacking for file in files[name]):
+            file.unlink(missing_ok=True)  # it is tried again
+        what = f"not one of the {_TOLD[lacking[0]]} could be written, so {path} is not"
+        if lacking[0] == WHOLE:
+            what = f"none of {len(samples)} samples could be captioned, so {path} is not written"
+        raise PoolError(f"{what}; above stands why, of each")
+    pool = _written(path, _entries(samples, each, written), writer.provenance)
     shutil.rmtree(parts, ignore_errors=True)
     return pool
 
