@@ -297,3 +297,24 @@ def test_a_place_without_locks_is_told_before_the_run(
     ):
         store_module.check_place(tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("code", "remedy"),
+    [
+        (sqlite3.SQLITE_FULL, "leave the file there"),
+        (sqlite3.SQLITE_IOERR_SHMSIZE, "leave the file there"),
+        (sqlite3.SQLITE_NOTADB, "move it away"),
+    ],
+)
+def test_on_a_full_disk_nobody_is_told_to_move_the_answers_away(
+    code: int, remedy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path) -> sqlite3.Connection:
+        error = sqlite3.OperationalError("disk I/O error")
+        error.sqlite_errorcode = code
+        raise error
+
+    monkeypatch.setattr(store_module, "_connect", full)
+    with pytest.raises(StoreError, match=remedy):
+        JudgementStore(tmp_path / "judgements.sqlite")

@@ -33,6 +33,11 @@ from vcap_jax.system.json_values import JsonObject
 
 _BUSY_S = 60.0
 _NO_FILES_BESIDE = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN)
+_NO_SPACE = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
+_GIVE_ONE = (
+    "give the judgements.sqlite of a run, or a copy of its folder where that may not be written to, and move a damaged "
+    "one away"
+)
 _Cell = str | int | float | None
 _Statement = tuple[str, Sequence[_Cell]]
 _Entry = tuple[Sequence[_Statement], Future[None]]
@@ -118,8 +123,8 @@ class JudgementStore:
             self._reader = _connect(self.path)
         except (sqlite3.Error, OSError) as error:
             raise StoreError(
-                f"{self.path} cannot be used as a store of judgements ({error}): move it away, or name another "
-                "file in judge.store"
+                f"{self.path} cannot be used as a store of judgements ({error}): "
+                f"{_remedy(error, 'move it away, or name another file in judge.store')}"
             ) from error
         self._thread = threading.Thread(
             target=self._write, args=(writer,), name="judgement store", daemon=True
@@ -324,9 +329,18 @@ def _as_store_errors(path: Path) -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         raise StoreError(
-            f"{path} cannot be read as a store of judgements ({error}): give the judgements.sqlite of a run, or a copy "
-            "of its folder where that may not be written to, and move a damaged one away"
+            f"{path} cannot be read as a store of judgements ({error}): {_remedy(error, _GIVE_ONE)}"
         ) from error
+
+
+def _remedy(error: Exception, otherwise: str) -> str:
+    """A full disk damages no store: who moved it away would pay for all answers again."""
+    if getattr(error, "sqlite_errorcode", 0) & 0xFF in _NO_SPACE:
+        return (
+            "if its disk is full, free some space and leave the file there, which has every answer so far; else name "
+            "another file in judge.store"
+        )
+    return otherwise
 
 
 def _connect(path: Path) -> sqlite3.Connection:
