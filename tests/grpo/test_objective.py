@@ -236,6 +236,17 @@ def test_asymmetric_clip_lets_rare_tokens_grow_further() -> None:
     np.testing.assert_allclose(jax.grad(surrogate)(ratio, -1.0), [1, 1, 1, 0, 1])
 
 
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_a_ratio_on_a_bound_has_left_no_bounds(sign: float) -> None:
+    """With an epsilon of 0 that is every ratio of the first update, whose gradient is the policy gradient."""
+
+    def surrogate(ratio: jax.Array, low: float, high: float) -> jax.Array:
+        return objective.clipped_surrogate(ratio, jnp.asarray([sign]), low, high).sum()
+
+    for low, high in ((0.0, 0.28), (0.2, 0.0), (0.0, 0.0)):
+        np.testing.assert_array_equal(jax.grad(surrogate)(jnp.ones(1), low, high), [-sign])
+
+
 def test_cispo_leaves_every_token_a_gradient_and_bounds_its_weight() -> None:
     ratio = jnp.asarray([0.5, 1.0, 1.25, 8.0])
 

@@ -137,7 +137,11 @@ def log_ratio(
 
 def clipped_surrogate(ratio: Array, advantages: Array, epsilon_low: float, epsilon_high: float) -> Array:
     """-min(rho A, clip(rho) A), elementwise; ``advantages`` must broadcast against ``ratio``."""
-    clipped = jnp.clip(ratio, 1 - epsilon_low, 1 + epsilon_high)
+    lowest, highest = 1 - epsilon_low, 1 + epsilon_high
+    clipped = jnp.clip(ratio, lowest, highest)
+    if not (epsilon_low and epsilon_high):
+        # Every ratio of 1 is on a bound. There jnp.clip has half of the gradient, and PyTorch all of it, as meant here.
+        clipped = jnp.where((ratio < lowest) | (ratio > highest), jax.lax.stop_gradient(clipped), ratio)
     return -jnp.minimum(ratio * advantages, clipped * advantages)
 
 
