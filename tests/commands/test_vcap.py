@@ -56,6 +56,18 @@ def test_help_imports_no_library() -> None:
     assert done.stdout.splitlines()[-1] == "set()"
 
 
+@pytest.mark.parametrize("words", [["--help"], ["target"], ["train", "--print-config"]], ids=" ".join)
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_that_has_gone_ends_a_command_without_a_word(words: list[str], unbuffered: str) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "vcap_jax.commands.vcap", *words]
+    env = os.environ | {"PYTHONUNBUFFERED": unbuffered}
+    done = subprocess.run(command, cwd=ROOT, env=env, stdout=writer, stderr=subprocess.PIPE, text=True)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (1, "")
+
+
 def test_help_speaks_of_the_program_that_was_called(tmp_path: Path) -> None:
     script = tmp_path / "vcap"
     script.write_text(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from vcap_jax.run.command_line import command_parser
+from vcap_jax.run.command_line import command_parser, guarded, say
 from vcap_jax.system.hardware import Hardware, UnknownHardware, hardware, known_names
 
 
@@ -26,7 +26,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UnknownHardware as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    print("\n".join(lines))
+    return guarded(lambda: _printed(lines), goes_on=False)
+
+
+def _printed(lines: Sequence[str]) -> int:
+    say("\n".join(lines))
     return 0
 
 

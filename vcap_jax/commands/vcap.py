@@ -9,14 +9,14 @@ from collections.abc import Sequence
 
 from vcap_jax import __version__
 from vcap_jax.commands import COMMANDS
+from vcap_jax.run.command_line import guarded, say
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs ``vcap NAME ...``; the exit status, 2 for a name that there is not."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words or words[0] in ("-h", "--help", "help"):
-        print(listing())
-        return 0
+        return guarded(_list, goes_on=False)
     name, *rest = words
     if name == "--version":
         print(f"vcap {__version__}")
@@ -28,6 +28,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     status: int = importlib.import_module(f"vcap_jax.commands.{name.replace('-', '_')}").main(rest)
     return status
+
+
+def _list() -> int:
+    say(listing())
+    return 0
 
 
 def listing() -> str:

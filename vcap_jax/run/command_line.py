@@ -197,7 +197,7 @@ def guarded(
     _tell_crashes()
     with stop_on_signal():
         try:
-            return work()
+            return _flushed(work())
         except BaseException as error:
             return report(error, (again or _again()) if goes_on else None, failed=failed)
 
@@ -272,6 +272,13 @@ def _as_vcap() -> bool:
     return Path(sys.argv[0]).stem == "vcap"
 
 
+def _flushed(status: int) -> int:
+    """The exit status of work that is done, once what it printed is written: Python would tell of a reader that has
+    gone after the command could."""
+    print(end="", flush=True)
+    return status
+
+
 def _tell_crashes() -> None:
     """A crash of a library's machine code, such as a driver's, ends the process with the stack of each thread."""
     if not faulthandler.is_enabled():
@@ -334,7 +341,7 @@ def _run(args: argparse.Namespace, command: Callable[[RunConfig, Processes], int
 
                 config = _configured(args)
             if config is None:
-                return 0
+                return _flushed(0)
             if config.distributed.several and not several:
                 from vcap_jax.configuration import ConfigError
 
