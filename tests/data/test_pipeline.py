@@ -396,7 +396,7 @@ def test_from_files_to_a_batch(manifest: Path) -> None:
     reasons = {bad.id: bad.reason for bad in batch.skipped}
     assert list(reasons) == ["thread", "cut", "none", "gone", "long"]
     for sample_id, words in {
-        "thread": "1 x 300",
+        "thread": "one side is 300.0 times the other",
         "cut": "cut.png",
         "none": "none.mp4",
         "gone": "gone.png",
