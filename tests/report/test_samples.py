@@ -210,3 +210,10 @@ def test_long_captions_are_folded_but_for_the_best(tmp_path: Path) -> None:
     assert f'<p class="caption">{other}</p>' in page
     assert "602 words" in page
     assert '<p class="caption">short</p>' in page
+
+
+def test_a_folded_caption_without_spaces_shows_its_beginning(tmp_path: Path) -> None:
+    candidates = (SampleCandidate(caption="左边是一只红色的圆" * 200, reward=0.2),)
+    write_samples_page(written(tmp_path, sample(1, candidates=candidates)), tmp_path / "samples.html")
+    page = (tmp_path / "samples.html").read_text()
+    assert "1800 words<span>左边是一只红色的圆" in page

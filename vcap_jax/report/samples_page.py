@@ -11,7 +11,7 @@ from pathlib import Path
 import jinja2
 import numpy as np
 
-from vcap_jax.report.changes import Change, by_reward, change
+from vcap_jax.report.changes import Change, by_reward, change, word_count
 from vcap_jax.report.intervals import Value
 from vcap_jax.report.pages import page_templates, write_page
 from vcap_jax.report.samples import Sample, SampleCandidate, SampleFrame, SampleRow
@@ -123,5 +123,5 @@ def report_templates() -> jinja2.Environment:
     """The templates of this room's pages, and what they share (macros.html)."""
     environment = page_templates("vcap_jax.report")
     environment.globals["shown_width"] = _shown_width
-    environment.filters["by_reward"] = by_reward
+    environment.filters.update(by_reward=by_reward, word_count=word_count)
     return environment
