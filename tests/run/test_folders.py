@@ -201,11 +201,17 @@ def test_sections_of_a_list_are_compared_setting_by_setting(tmp_path: Path) -> N
 @pytest.mark.parametrize("setting", ["max_steps=12", "epochs=3", "sft.max_steps=12"])
 def test_the_way_to_train_longer_is_named(tmp_path: Path, setting: str) -> None:
     run = tmp_path / "run"
-    begun(run)
+    begun(run).claim("training")
     with pytest.raises(RunFolderError) as raised:
         resumed(run, setting)
     assert f"--run-dir {run}-2 model.path={run} {setting} " in str(raised.value)
     assert "Set these back" not in str(raised.value)
+
+
+def test_of_several_runs_nobody_is_told_to_begin_from_their_checkpoint(tmp_path: Path) -> None:
+    begun(tmp_path / "rounds")
+    with pytest.raises(RunFolderError, match=r"\n  - max_steps: .*\nSet these back, or start a new run"):
+        resumed(tmp_path / "rounds", "max_steps=12")
 
 
 def test_micro_batches_stay_where_the_loss_depends_on_them(tmp_path: Path) -> None:

@@ -69,6 +69,7 @@ class RunFolder:
     resumed: bool = False
 
     config = _In("config.yaml")
+    kind = _In("kind.txt")
     metrics = _In("metrics.jsonl")
     summary = _In("summary.json")
     checkpoints = _In("checkpoints")
@@ -130,7 +131,7 @@ class RunFolder:
 
         Raises RunFolderError if the folder is another kind's.
         """
-        path = self.root / "kind.txt"
+        path = self.kind
         if not path.exists():
             replace_file(path, f"{kind}\n".encode())
         there = path.read_text(encoding="utf-8").strip()

@@ -189,7 +189,8 @@ def _resuming(
 ) -> tuple[tuple[str, ...], dict[str, str], str | None]:
     """What may differ where the run is gone on with, what to do instead of changing the rest, and its judge's model."""
     noted = noted_judge(there) or _judge_model(there)
-    remedies = _step_remedies(there.root, config)
+    # An undertaking of several runs has no checkpoint of its own to begin from.
+    remedies = _step_remedies(there.root, config) if there.kind.exists() else {}
     if config.judge.model is None or noted in (None, config.judge.model):
         # Null takes what answers, which the note is compared with as soon as it does.
         may_differ = (*may_differ, "judge.model")
