@@ -118,7 +118,7 @@ def score_candidates(
         if mine.start < begin < mine.stop:
             # What cannot be read now would have no score for ever.
             raise_if_gone(samples[begin].files, samples[begin - 1].files[0])
-        with part.open("a", encoding="utf-8") as file, finishing("the groups that are at the judge"):
+        with part.open("a", encoding="utf-8") as file, finishing("each group at the judge"):
             scored = begin - mine.start
             rest = samples[begin : mine.stop]
             # Enough to fill the judge's places, however few candidates samples have.

@@ -57,7 +57,7 @@ class RunCaptioner:
         kept = self._kept()
         places = [place for place, identity in enumerate(ids) if (seed, identity) not in kept]
         if places:
-            with finishing("the captions in work"):
+            with finishing("each caption in work"):
                 self._draw(samples, places, seed, kept)
         return [captions_of(kept[seed, identity], f"captions of {identity!r}") for identity in ids]
 
