@@ -92,6 +92,24 @@ def test_a_stream_goes_on_without_a_picture_in_memory_that_is_none(tmp_path: Pat
     assert "picture 1: not a usable picture" in str(found[1].error)
 
 
+def test_a_single_input_is_no_stream_of_its_letters_or_rows(tmp_path: Path) -> None:
+    captioner = Captioner(ReadingEngine())
+    (path,) = write_pictures(tmp_path, 1)
+    with Image.open(path) as picture:
+        for one in (str(path), path, picture, np.array(picture)):
+            with pytest.raises(TypeError, match=f"inputs is a single {type(one).__name__}: give a list"):
+                list(captioner.stream(one))  # type: ignore[arg-type]
+        several = captioner.stream(np.stack([np.array(picture)] * 2))
+        assert [caption.error for caption in several] == [None, None]
+
+
+def test_what_is_no_picture_at_all_is_named() -> None:
+    for one in (None, b"photo.jpg", [[0, 0], [0, 0]]):
+        wanted = f"picture 0: a {type(one).__name__}, where a path, a Pillow image or a NumPy array is wanted"
+        with pytest.raises(MediaError, match=wanted):
+            Captioner(ReadingEngine()).caption([one])  # type: ignore[list-item]
+
+
 def test_no_more_pictures_in_memory_are_held_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vcap_jax.captioning.captioner._HELD_BYTES", 10 * 8 * 9 * 3)
     engine, made = ReadingEngine(), 0
@@ -145,6 +163,10 @@ def test_what_holds_no_captioner_is_told(tmp_path: Path) -> None:
         Captioner.load(tmp_path / "gone")
     with pytest.raises(ConfigError, match=r"rollout\.group_sizes"):
         Captioner.load("embedded", settings=["rollout.group_sizes=2"])
+    with pytest.raises(ConfigError, match=r"settings is a text, 'data\.fps=1': give a list"):
+        Captioner.load("embedded", settings="data.fps=1")
+    with pytest.raises(ConfigError, match=r"prompt \(--prompt\) has no text"):
+        Captioner.load("embedded", prompt=" ")
 
 
 @pytest.mark.slow

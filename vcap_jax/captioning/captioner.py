@@ -35,6 +35,8 @@ Batch: TypeAlias = (
     "list[str] | list[Path] | list[Image.Image] | list[np.ndarray] | list[Input] | tuple[Input, ...]"
 )
 
+_ONE = (str, Path, Image.Image, np.ndarray)
+
 _AHEAD = 32
 """Inputs that are laid out together, in groups decoded at a time: enough that batches of one size are full."""
 _READ = 4096
@@ -84,8 +86,12 @@ class Captioner:
         Raises ConfigError for a folder that holds no captioner and for settings, JudgeUnavailable for a server that is
         not ready, and other VCapErrors, each of one line.
         """
+        if isinstance(settings, str):
+            raise ConfigError(f"settings is a text, {settings!r}: give a list of them, [{settings!r}]")
         words = list(settings)
         if prompt is not None:
+            if not prompt.strip():
+                raise ConfigError("prompt (--prompt) has no text: give the request, or leave it out")
             quoted = json.dumps(prompt, ensure_ascii=False)
             words += [f"data.image_prompt={quoted}", f"data.video_prompt={quoted}"]
         name = str(by)
@@ -132,7 +138,7 @@ class Captioner:
         Raises MediaError for one that cannot be read, or that a served model says nothing of, naming it; ``stream``
         goes on without it.
         """
-        if isinstance(inputs, str | Path | Image.Image | np.ndarray):
+        if isinstance(inputs, _ONE):
             return self.caption([inputs], sample=sample, temperature=temperature, seed=seed)[0]
         found = list(self.stream(inputs, sample=sample, temperature=temperature, seed=seed))
         for caption in found:
@@ -156,8 +162,12 @@ class Captioner:
 
         What comes is not in the order of the inputs, as those of one size are captioned side by side: see
         ``Caption.index``. Captions depend on seed and index, not on what is captioned beside them.
-        Raises ConfigError, a ValueError, for several captions that would all be the same.
+        Raises ConfigError, a ValueError, for several captions that would all be the same, and TypeError for a picture
+        or path by itself.
         """
+        # A path has letters and a picture rows, which are no inputs; an array may hold several pictures.
+        if isinstance(inputs, _ONE) and not (isinstance(inputs, np.ndarray) and inputs.ndim > 3):
+            raise TypeError(f"inputs is a single {type(inputs).__name__}: give a list of them")
         pixels: dict[Path, np.ndarray | MediaError] = {}
         samples = iter(inputs) if isinstance(inputs, Inputs) else _samples(inputs, pixels)
         drawing = Drawing(captions=n, sample=sample, temperature=temperature)
@@ -291,7 +301,7 @@ def _samples(inputs: Iterable[Input], pixels: dict[Path, np.ndarray | MediaError
 
 
 def _rgb(picture: Image.Image | np.ndarray, name: str) -> np.ndarray:
-    """uint8 [H, W, 3]. Raises MediaError for an array of another kind."""
+    """uint8 [H, W, 3]. Raises MediaError for an array of another kind, and for anything else."""
     if isinstance(picture, Image.Image):
         try:
             return upright_rgb(picture)
@@ -299,6 +309,10 @@ def _rgb(picture: Image.Image | np.ndarray, name: str) -> np.ndarray:
             raise
         except Exception as error:  # of any kind for damaged files, which Pillow reads as late as here
             raise MediaError(f"{name}: not a usable picture ({error})") from error
+    if not isinstance(picture, np.ndarray):
+        raise MediaError(
+            f"{name}: a {type(picture).__name__}, where a path, a Pillow image or a NumPy array is wanted"
+        )
     if picture.dtype != np.uint8 or picture.shape[2:] not in ((), (3,)) or picture.ndim < 2:
         raise MediaError(
             f"{name}: an array of {picture.dtype} {list(picture.shape)}: give uint8 [height, width, 3] or "
