@@ -54,6 +54,7 @@ def settings(manifest: Path, *overrides: str) -> RunConfig:
         ("s3://models/a/b/c", "is an address: download"),
         ("/nowhere/at/all", "/nowhere/at/all does not exist"),
         ("{folder}/bare", r"is no checkpoint \(it has no config\.json\)"),
+        ("{folder}/whole/model.safetensors", r"model\.safetensors is a file: give the folder"),
         ("{folder}/light", "has no weights"),
         ("{folder}/half", r"lacks 1 of its 2 files of weights, the first 2\.safetensors"),
         ("{folder}/torn", r"model\.safetensors\.index\.json cannot be read"),

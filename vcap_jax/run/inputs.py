@@ -162,6 +162,8 @@ def _no_checkpoint(path: str, folder: Path, key: str) -> str:
             f"{key} {path} is no checkpoint (it has no config.json) and no run with checkpoints: name a folder of a "
             "Hugging Face checkpoint, an Orbax checkpoint, or a run"
         )
+    if folder.exists():
+        return f"{key} {path} is a file: give the folder of a checkpoint or of a run"
     if found := _HUB.fullmatch(path):
         return (
             f"{key} {path} is no folder on this machine. If it is a checkpoint of the Hugging Face hub, download it "
