@@ -11,7 +11,11 @@ from vcap_jax.report.intervals import Value
 from vcap_jax.report.samples import SampleCandidate, picture
 from vcap_jax.report.samples_page import RewardedSample, most_telling, write_rewards_page
 
-METRICS = {"text_quality": Value(value=7.0, low=6.0, high=8.0, n=3, method="m")}
+NAN = float("nan")
+METRICS = {
+    "text_quality": Value(value=7.0, low=6.0, high=8.0, n=3, method="m"),
+    "hallucination": Value(value=NAN, low=NAN, high=NAN, n=0, method="m"),
+}
 
 
 def test_the_page_shows_scores_and_failures_and_needs_no_other_file(tmp_path: Path) -> None:
@@ -42,6 +46,7 @@ def test_the_page_shows_scores_and_failures_and_needs_no_other_file(tmp_path: Pa
     assert page.count("schema: no JSON") == 2
     assert "no score</b> · neither" in page
     assert "<td>6 to 8</td>" in page
+    assert "<td>–</td><td>– to –</td><td>0</td>" in page
     assert page.count("They mean nothing here") == 1
     assert not re.search(r'(?:src|href)="(?!data:|#)', page)
 

@@ -4,6 +4,7 @@ rewards.html of captions with the lowest and the highest rewards."""
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -118,10 +119,15 @@ def _shown_width(frame: SampleFrame, alone: bool) -> int:
     return frame.width * max(1, room // max(frame.width, frame.height))
 
 
+def _number(value: float, form: str) -> str:
+    """A dash where nothing could be measured."""
+    return "–" if math.isnan(value) else form % value
+
+
 @functools.cache
 def report_templates() -> jinja2.Environment:
     """The templates of this room's pages, and what they share (macros.html)."""
     environment = page_templates("vcap_jax.report")
     environment.globals["shown_width"] = _shown_width
-    environment.filters.update(by_reward=by_reward, word_count=word_count)
+    environment.filters.update(by_reward=by_reward, word_count=word_count, number=_number)
     return environment
