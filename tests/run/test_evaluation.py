@@ -7,6 +7,7 @@ import json
 import os
 import signal
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -236,6 +237,14 @@ def test_a_real_signal_in_a_runs_first_evaluation_keeps_what_is_drawn(
     assert [row.get("captions", [""])[0] for row in rows] == ["p 2000004 0", "", "p 2000004 2"]
 
 
+def resumed(made, drawn: list[Any], processes: Processes) -> Any:
+    """What is found when the run goes on, and into ``drawn`` how many captions are asked for."""
+    evaluations, ctx = made("run", processes)
+    results = evaluations.of_policy("start", "p")["words"]
+    drawn.append(ctx.asked)
+    return results
+
+
 @pytest.mark.parametrize("count", [1, 2])
 def test_captions_before_a_signal_are_kept_and_drawn_no_second_time(
     count: int, made, monkeypatch: pytest.MonkeyPatch
@@ -252,18 +261,12 @@ def test_captions_before_a_signal_are_kept_and_drawn_no_second_time(
         except Stopped:
             return None
 
-    def resumed(processes: Processes) -> Any:
-        evaluations, ctx = made("run", processes)
-        results = evaluations.of_policy("start", "p")["words"]
-        drawn.append(ctx.asked)
-        return results
-
     assert in_threads(1, stopped) == [None]
     folder = made("run")[1].folder
     assert [path.name for path in folder.evaluation("words").iterdir()] == ["start.jsonl"]
     assert len(files(folder)["start.jsonl"].splitlines()) == 2
     monkeypatch.undo()
-    assert in_threads(count, resumed) == [found] * count
+    assert in_threads(count, partial(resumed, made, drawn)) == [found] * count
     # Four of the first draw's six, and the second draw's two.
     assert [sum(shares) for shares in zip(*drawn, strict=True)] == [4, 2]
     assert files(folder) == files(undisturbed.folder)
@@ -291,13 +294,7 @@ def test_captions_before_a_kill_are_drawn_no_second_time(
     with (folder.evaluation("words") / "start.jsonl").open("a") as torn:
         torn.write('{"id": "torn')
 
-    def resumed(processes: Processes) -> Any:
-        evaluations, ctx = made("run", processes)
-        results = evaluations.of_policy("start", "p")["words"]
-        drawn.append(ctx.asked)
-        return results
-
-    assert in_threads(count, resumed) == [found] * count
+    assert in_threads(count, partial(resumed, made, drawn)) == [found] * count
     # Two of the first draw's six are there; the one that nobody can caption is tried again.
     assert [sum(shares) for shares in zip(*drawn, strict=True)] == [4, 2]
     assert files(folder) == files(undisturbed.folder)

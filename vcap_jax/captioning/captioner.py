@@ -36,6 +36,7 @@ Batch: TypeAlias = (
 )
 
 _ONE = (str, Path, Image.Image, np.ndarray)
+"""An input by itself, which ``caption`` takes and ``stream`` does not."""
 
 _AHEAD = 32
 """Inputs that are laid out together, in groups decoded at a time: enough that batches of one size are full."""

@@ -181,12 +181,20 @@ def _config(arm: Arm, modality: Modality, seed: int, overrides: Sequence[str]) -
     configs = shipped_configs()
     files = [configs / "studies" / f"{modality}.yaml", *(configs / name for name in arm.fragments)]
     config = load_config(RunConfig, files, [*overrides, *arm.overrides, f"seed={seed}"])
-    _check(config, overrides)
+    _check_countable(config, overrides)
     what = {"improve": "self-improve", "distill": "distill"}.get(arm.kind, arm.name)
     return dataclasses.replace(config, name=f"{modality}-{what}-seed{seed}")
 
 
-def _check(config: RunConfig, overrides: Sequence[str]) -> None:
+_CHOSEN: Mapping[str, str] = {
+    "seed": "each arm is run with several, and --seeds says with how many",
+    "name": "each run is named by its arm",
+    "modality": "--modality chooses among the arms",
+}
+"""Settings of a run that a study chooses, and how it does."""
+
+
+def _check_countable(config: RunConfig, overrides: Sequence[str]) -> None:
     """Raises PlanError for a setting that the studies choose themselves, or without which they have nothing to count:
     it would be passed over, or be missed once all runs are made."""
     for override in overrides:
@@ -201,14 +209,6 @@ def _check(config: RunConfig, overrides: Sequence[str]) -> None:
         raise PlanError(
             "evaluation.evaluators: studies count the captions of heldout: add {use: heldout}, without another name"
         )
-
-
-_CHOSEN: Mapping[str, str] = {
-    "seed": "each arm is run with several, and --seeds says with how many",
-    "name": "each run is named by its arm",
-    "modality": "--modality chooses among the arms",
-}
-"""Settings of a run that a study chooses, and how it does."""
 
 
 def _decides(config: RunConfig) -> JsonDict:
