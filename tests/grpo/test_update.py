@@ -15,7 +15,7 @@ import optax
 import pytest
 
 from tests.tiny_policy import VOCABULARY, tiny_model, tiny_prompts
-from vcap_jax.grpo.advantages import GroupAdvantages, group_advantages
+from vcap_jax.grpo.advantages import AdvantageConfig, GroupAdvantages, group_advantages
 from vcap_jax.grpo.ahead import kept_step, known_step
 from vcap_jax.grpo.config import GRPOConfig
 from vcap_jax.grpo.objective import ObjectiveConfig, caption_mask, grpo_loss, step_totals
@@ -214,6 +214,17 @@ def test_a_micro_batch_is_split_over_the_devices(whole) -> None:
     assert split_metrics == pytest.approx(metrics, rel=1e-4, abs=1e-6)
     for ours, theirs in zip(jax.tree.leaves(split), jax.tree.leaves(params), strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-6)
+
+
+def test_of_a_step_without_tokens_to_learn_from_only_the_gradient_is_told() -> None:
+    """Where all groups are flat and dropped. Its mean ratio, entropy and loss are no 0 that a plot could show."""
+    step = drawn(GROUPS)
+    rules = AdvantageConfig(drop_flat=True)
+    step.advantages = group_advantages(np.ones((GROUPS, SIZE)), np.ones((GROUPS, SIZE), bool), rules)
+    params, metrics = step.updated(step.trainable, step.fixed(step.trainable))
+    assert metrics == {"grad_norm": 0}
+    for ours, theirs in zip(jax.tree.leaves(params), jax.tree.leaves(step.trainable), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
 
 
 @pytest.mark.parametrize(("before", "now"), [(TOKENS, 9), (9, TOKENS)])

@@ -106,7 +106,8 @@ class StepUpdate:
         advantages: GroupAdvantages,
         fixed: FixedLogprobs,
     ) -> tuple[TrainState, dict[str, float]]:
-        """Does the step's updates. Returns the new state, and the updates' metrics; ``state`` is donated.
+        """Does the step's updates. Returns the new state, and the updates' metrics, of which a step without tokens to
+        learn from has ``grad_norm`` alone; ``state`` is donated.
 
         rollout: this process's groups. lengths: [B, G] tokens, and advantages: of the groups of all processes, in the
         order of their indices. fixed: of these captions.
@@ -130,7 +131,9 @@ class StepUpdate:
         # One transfer at the very end: until here nothing has waited for the device.
         shares, applied, moments = jax.device_get((shares, applied, moments))
         summed = {key: float(sum(share[key] for share in shares)) for key in shares[0]}
-        row = {_METRIC_NAMES.get(key, key): value for key, value in summed.items()}
+        # Of no tokens there is nothing to tell, as where all groups are flat and dropped: sums of 0 are no means.
+        measured = summed.items() if advantages.contributes.any() else ()
+        row = {_METRIC_NAMES.get(key, key): value for key, value in measured}
         return state, row | {"grad_norm": float(applied["grad_norm"])} | mismatch_metrics(moments)
 
     def _parts(
