@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from vcap_jax.configuration import load_config, plain
+from vcap_jax.configuration import ConfigError, load_config, plain
 from vcap_jax.run.config import RunConfig
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
@@ -114,3 +114,20 @@ def test_an_ablation_and_an_update_go_together(base: str) -> None:
 def test_without_its_weight_the_local_pass_is_not_asked_for() -> None:
     assert load("embedded/video").reward.local_active
     assert not load("embedded/video", "ablations/no_local").reward.local_active
+
+
+@pytest.mark.parametrize("ablation", sorted(ABLATIONS))
+@pytest.mark.parametrize("reward", ["claim_differences", "balanced"])
+def test_an_ablation_of_another_reward_is_refused(ablation: str, reward: str) -> None:
+    """It would do nothing: the rivals have neither these scores, nor a local pass, nor a way without picture."""
+    with pytest.raises(ConfigError) as raised:
+        load("paper/image", f"rewards/{reward}", f"ablations/{ablation}")
+    (setting,) = ABLATIONS[ablation]
+    assert setting in str(raised.value)
+    assert f"reward.family is {reward}" in str(raised.value)
+
+
+def test_a_video_reward_without_windows_is_refused_their_switch() -> None:
+    told = r"reward\.local\.enabled false.* reward\.family is vqa: leave it out, or set reward\.family"
+    with pytest.raises(ConfigError, match=told):
+        load_config(RunConfig, [], ["reward.family=vqa", "reward.local.enabled=false"])

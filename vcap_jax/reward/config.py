@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
@@ -24,6 +24,8 @@ FAMILIES: Mapping[str, str] = {
     "random": "vcap_jax.reward.random_scores:RandomReward",
 }
 """Reward families of this project, by name, with their import paths."""
+WEIGHTED = ("witness_adjudicator", "judge")
+"""Those of them whose rewards are the judge's scores by ``reward.weights``."""
 
 
 @settings
@@ -209,11 +211,25 @@ class RewardConfig:
                 "reward.use_reference and reward.use_image are the witness-adjudicator's ablations, and "
                 f"reward.family is {self.family}: leave them true"
             )
+        if self.family in FAMILIES and self.family not in WEIGHTED and self._of_the_weighted:
+            raise ValueError(
+                f"{', '.join(self._of_the_weighted)}: this is for reward.family {' and '.join(WEIGHTED)}, and would do "
+                f"nothing, as reward.family is {self.family}: leave it out, or set reward.family to one of these"
+            )
         if not (self.use_reference or self.use_image):
             raise ValueError(
                 "reward.use_reference and reward.use_image are both false: the judge would have nothing to "
                 "judge by; leave one of them true"
             )
+
+    @property
+    def _of_the_weighted(self) -> list[str]:
+        """What is set of the families whose rewards are weighted scores, by name and value."""
+        given, usual = asdict(self.weights), asdict(RewardWeights())
+        changed = [
+            f"reward.weights.{name} {value:g}" for name, value in given.items() if value != usual[name]
+        ]
+        return changed if self.local.enabled else [*changed, "reward.local.enabled false"]
 
     @property
     def local_active(self) -> bool:

@@ -12,12 +12,10 @@ from itertools import combinations
 from pathlib import Path
 
 from vcap_jax.reward.aggregation import RewardWeights, comparable, video_reward
+from vcap_jax.reward.config import WEIGHTED
 from vcap_jax.reward.scores import Scores, scores_of, zero_scores
 from vcap_jax.reward.store import StoredCandidate, StoreError, read_candidates
 from vcap_jax.reward.templates import QUALITY_KEYS
-
-WEIGHTED = ("witness_adjudicator", "judge")
-"""Families whose rewards follow from verdicts and ``reward.weights``."""
 
 
 @dataclass(frozen=True, kw_only=True)
