@@ -112,6 +112,8 @@ def main() -> None:
     )
     parser.add_argument("--out", type=Path, default=Path("runs/headline"), help="folder of the runs")
     args = parser.parse_args()
+    if args.seeds < 1 or (args.rounds is not None and args.rounds < 1):
+        parser.error("--seeds and --rounds: give at least 1")
     found = {
         modality: [
             run_of(args.out, modality, seed, args.config)

@@ -38,3 +38,17 @@ def test_started_anywhere_it_finds_its_runs_and_fragments(scripts: list[list[str
     assert sorted(path.name for path in Path("runs").iterdir()) == ["image-0", "rounds-video-1"]
     assert [Path(words[1]).name for words in scripts] == ["train.py", "self_improve.py"], "each is made once"
     assert f"--config={tmp_path / 'mine.yaml'}" in scripts[0]
+
+
+@pytest.mark.parametrize("words", [["--seeds", "0"], ["--rounds", "0"]])
+def test_no_seeds_and_no_rounds_are_refused(
+    words: list[str],
+    scripts: list[list[str]],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("sys.argv", ["headline.py", *words])
+    with pytest.raises(SystemExit):
+        headline.main()
+    assert "--seeds and --rounds: give at least 1" in capsys.readouterr().err
+    assert not scripts
