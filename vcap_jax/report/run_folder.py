@@ -183,8 +183,7 @@ class RunFolder:
         root.mkdir(parents=True, exist_ok=True)
         if not lock(root):
             raise RunFolderError(
-                f"another process is at work in {root}: wait until it has ended, or end it, or choose another folder "
-                "with --run-dir"
+                f"another process is at work in {root}: wait until it has ended, or end it, or choose another folder"
             )
         text = dump_config(config)
         now = as_object(parse_yaml(text), type(config).__name__)
@@ -209,9 +208,9 @@ class RunFolder:
     def _found(self, config: object, may_differ: Collection[str]) -> _Found:
         """What lies here beside ``config``. Raises RunFolderError for a place that can be no run's."""
         if self.root.exists() and not self.root.is_dir():
-            raise RunFolderError(f"{self.root} is a file; name a folder with --run-dir")
+            raise RunFolderError(f"{self.root} is a file; name a folder")
         if (wrong := taken_for_a_pattern(self.root)) is not None:
-            raise RunFolderError(f"{wrong}; choose another name with --run-dir")
+            raise RunFolderError(f"{wrong}; choose another name")
         # A leading dot marks the leftovers of a process killed while it wrote: they are no run.
         if not self.root.is_dir() or all(entry.name.startswith(".") for entry in self.root.iterdir()):
             return _Found()
@@ -233,8 +232,8 @@ class RunFolder:
     def _refuse(self, found: _Found, resume: bool, remedies: Mapping[str, str]) -> None:
         if found.used and self.config.exists() and not (self.begun or self._opened):
             raise RunFolderError(
-                f"{self.config} was written by no run, and a run would replace it: choose another folder with "
-                "--run-dir, or put the file elsewhere"
+                f"{self.config} was written by no run, and a run would replace it: choose another folder, or put the "
+                "file elsewhere"
             )
         if found.used and not resume:
             raise RunFolderError(
@@ -242,9 +241,7 @@ class RunFolder:
                 f"with --run-dir; to start over, remove it: rm -r {shlex.quote(str(self.root))}"
             )
         if found.used and not self.config.exists():
-            raise RunFolderError(
-                f"{self.root} has no config.yaml, so it is not a run; choose another folder with --run-dir"
-            )
+            raise RunFolderError(f"{self.root} has no config.yaml, so it is not a run; choose another folder")
         if found.differing:
             raise _other_run(self.root, found.differing, remedies)
 
