@@ -72,6 +72,16 @@ def test_older_names_are_understood(folder):
     np.testing.assert_array_equal(hidden(started_from(folder)), hidden(adapted(LORA)))
 
 
+def test_a_tensor_under_two_names_is_refused(folder):
+    """The last one counted, without a word."""
+    arrays = load_file(folder / WEIGHTS_FILE)
+    name = f"{FIRST}.mlp.up_proj.lora_B.weight"
+    arrays[name.replace(".weight", ".default.weight")] = arrays[name] + 1
+    save_file(arrays, folder / WEIGHTS_FILE)
+    with pytest.raises(AdapterError, match=r"has .*up_proj\.lora_B\.weight twice, as .*: leave out one"):
+        started_from(folder)
+
+
 def test_other_settings_are_refused_with_those_to_set(folder):
     with pytest.raises(AdapterError, match=r"set model\.lora\.rank=2 model\.lora\.targets="):
         started_from(folder, LoraConfig(rank=4, alpha=3.0))

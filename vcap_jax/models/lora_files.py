@@ -103,7 +103,13 @@ def load_adapter(folder: Path, names: WeightMap, lora: LoraConfig) -> dict[str, 
         stored = load_file(folder / WEIGHTS_FILE)
     except SafetensorError as error:
         raise AdapterError(damaged(folder / WEIGHTS_FILE, error)) from error
-    found = {_canonical(name, names): array for name, array in stored.items()}
+    found: dict[str, np.ndarray] = {}
+    for name, array in stored.items():
+        if (canonical := _canonical(name, names)) in found:
+            raise AdapterError(
+                f"{folder / WEIGHTS_FILE} has {canonical} twice, as {name} too: leave out one of them"
+            )
+        found[canonical] = array
     parts = target_parts(names, lora.targets)
     matrices = adapted_matrices(names, parts, lora.rank)
     _check_tensors(matrices, found, folder, lora)
