@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -140,6 +141,43 @@ def test_pictures_of_one_size_are_captioned_side_by_side(tmp_path: Path) -> None
 def test_several_captions_that_would_be_the_same_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="would all be the same"):
         next(Captioner(ReadingEngine()).stream(write_pictures(tmp_path, 1), n=2))
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"n": 0}, "n, captions of each input, is 0: give a whole number of at least 1"),
+        ({"n": 1.5, "sample": True}, "n, captions of each input, is 1.5"),
+        ({"n": "2", "sample": True}, "n, captions of each input, is '2'"),
+        ({"temperature": -1}, "temperature is -1: give a number of at least 0, or None"),
+        ({"temperature": float("nan")}, "temperature is nan"),
+        ({"temperature": "hot"}, "temperature is 'hot'"),
+        ({"seed": -1}, "seed is -1: give a whole number from 0 to 2"),
+        ({"seed": 2**32}, "seed is 4294967296"),
+        ({"seed": 1.5}, "seed is 1.5"),
+        ({"seed": "a"}, "seed is 'a'"),
+        ({"seed": None}, "seed is None"),
+    ],
+)
+def test_numbers_that_cannot_be_meant_are_refused_by_name(
+    given: dict[str, Any], told: str, tmp_path: Path
+) -> None:
+    """A seed beyond 32 bits would draw as another does, and one of half a number as its whole part."""
+    with pytest.raises(ValueError, match=f"^{told}") as raised:
+        next(Captioner(ReadingEngine()).stream(write_pictures(tmp_path, 1), **given))
+    assert type(raised.value) is ValueError, "and none of pydantic's"
+
+
+def test_numbers_of_numpy_are_numbers(tmp_path: Path) -> None:
+    captioner, pictures = Captioner(ReadingEngine()), write_pictures(tmp_path, 1)
+    (ours,) = captioner.stream(pictures, n=2, temperature=0.5, seed=3)
+    (theirs,) = captioner.stream(
+        pictures,
+        n=np.int64(2),
+        temperature=np.float32(0.5),
+        seed=np.uint32(3),  # type: ignore[arg-type]
+    )
+    assert ours == theirs
 
 
 def test_the_package_root_has_it_without_importing_it() -> None:

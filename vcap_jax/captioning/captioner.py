@@ -14,7 +14,15 @@ import numpy as np
 from PIL import Image
 
 from vcap_jax.captioning.caption import Caption
-from vcap_jax.captioning.engines import Drawing, EndpointEngine, Engine, Part, Pixels, PolicyEngine
+from vcap_jax.captioning.engines import (
+    Drawing,
+    EndpointEngine,
+    Engine,
+    Part,
+    Pixels,
+    PolicyEngine,
+    is_whole,
+)
 from vcap_jax.captioning.inputs import Inputs
 from vcap_jax.captioning.settings import is_served
 from vcap_jax.configuration import ConfigError
@@ -135,7 +143,7 @@ class Captioner:
         """The caption of a picture or clip; of several, captioned side by side, a list in their order.
 
         sample: draw it as the run's rollout does, not the likeliest token each time; temperature: in place of the
-        run's, and drawing is meant. seed: of the draws.
+        run's, and drawing is meant. seed: of the draws, from 0 to 2**32 - 1.
         Raises MediaError for one that cannot be read, or that a served model says nothing of, naming it; ``stream``
         goes on without it.
         """
@@ -163,8 +171,8 @@ class Captioner:
 
         What comes is not in the order of the inputs, as those of one size are captioned side by side: see
         ``Caption.index``. Captions depend on seed and index, not on what is captioned beside them.
-        Raises ConfigError, a ValueError, for several captions that would all be the same, and TypeError for a picture
-        or path by itself.
+        Raises ValueError for numbers that cannot be meant, ConfigError, which is one, for several captions that would
+        all be the same, and TypeError for a picture or path by itself.
         """
         # A path has letters and a picture rows, which are no inputs; an array may hold several pictures.
         if isinstance(inputs, _ONE) and not (isinstance(inputs, np.ndarray) and inputs.ndim > 3):
@@ -186,6 +194,8 @@ class Captioner:
         """``stream`` of samples with their indices. total: how many there are, if that is known. pixels: pictures that
         are in memory, by the name of their sample's file; forgotten once captioned. Ends early when a signal has come,
         with what was in work."""
+        if not is_whole(seed) or not 0 <= seed < 2**32:
+            raise ValueError(f"seed is {seed!r}: give a whole number from 0 to 2**32 - 1")
         pixels = {} if pixels is None else pixels
         source = starmap(_Indexed, samples)
         first: list[_Indexed] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -51,7 +52,7 @@ Pixels = Mapping[Path, np.ndarray | MediaError]
 class Drawing:
     """How captions are drawn. captions: of each input. sample: draw them as the run does, else the likeliest token each
     time. temperature: in place of the run's, and sampling is meant. groups: inputs decoded at a time, None for as many
-    as have room."""
+    as have room. Raises ValueError for numbers that are none of these."""
 
     captions: int = 1
     sample: bool = False
@@ -59,10 +60,26 @@ class Drawing:
     groups: int | None = None
 
     def __post_init__(self) -> None:
-        if self.captions < 1:
-            raise ValueError(f"{self.captions} captions of each input: ask for at least 1")
+        if not is_whole(self.captions) or self.captions < 1:
+            raise ValueError(
+                f"n, captions of each input, is {self.captions!r}: give a whole number of at least 1"
+            )
+        wanted = self.temperature
+        if wanted is not None and not (_is_number(wanted) and 0 <= wanted < math.inf):
+            raise ValueError(
+                f"temperature is {wanted!r}: give a number of at least 0, or None for the run's own"
+            )
         if self.groups is not None and self.groups < 1:
             raise ValueError(f"{self.groups} inputs at a time: give at least 1")
+
+
+def is_whole(value: object) -> bool:
+    """Whether it is a whole number, of Python or NumPy; true and false are none."""
+    return _is_number(value) and not isinstance(value, float | np.floating)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -285,7 +302,7 @@ def drawn_by(config: RunConfig, drawing: Drawing, groups: int) -> RolloutConfig:
     """The rules that captions are drawn by. Raises ConfigError for several captions that would all be the same."""
     rules = config.rollout.sampling
     if drawing.temperature is not None:
-        rules = replace(rules, temperature=drawing.temperature)
+        rules = replace(rules, temperature=float(drawing.temperature))
     elif not drawing.sample:
         rules = replace(rules, temperature=0.0)
     if rules.temperature == 0 and drawing.captions > 1:
@@ -295,7 +312,7 @@ def drawn_by(config: RunConfig, drawing: Drawing, groups: int) -> RolloutConfig:
         )
     return replace(
         config.rollout,
-        group_size=drawing.captions,
+        group_size=int(drawing.captions),
         groups_per_batch=groups,
         # These groups fit with captions of any length.
         short_groups=0,

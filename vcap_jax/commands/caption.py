@@ -31,6 +31,7 @@ from vcap_jax.run.command_line import (
     command_parser,
     guarded,
     page_argument,
+    seed_argument,
     temperature_argument,
 )
 
@@ -69,7 +70,7 @@ def _parser() -> ArgumentParser:
         "--sample", action="store_true", help="draw captions as the run's rollout does (default: greedily)"
     )
     parser.add_argument("--temperature", type=temperature_argument, help="sample at this temperature")
-    parser.add_argument("--seed", type=int, default=0, help="of the draws (default: 0)")
+    parser.add_argument("--seed", type=seed_argument, default=0, help="of the draws (default: 0)")
     parser.add_argument("--prompt", help="the request, in place of the configured ones")
     parser.add_argument("--max-tokens", type=int, help="of a caption (rollout.max_completion_length)")
     parser.add_argument("--batch", type=int, help="inputs decoded at a time (default: as many as have room)")

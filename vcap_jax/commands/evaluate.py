@@ -29,6 +29,7 @@ from vcap_jax.run.command_line import (
     endpoint_settings,
     guarded,
     say,
+    seed_argument,
     temperature_argument,
 )
 
@@ -75,7 +76,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> Namespace:
         type=temperature_argument,
         help="draws captions (default: the likeliest token each time)",
     )
-    parser.add_argument("--seed", type=int, default=0, help="of the draws (default: 0)")
+    parser.add_argument("--seed", type=seed_argument, default=0, help="of the draws (default: 0)")
     parser.add_argument("overrides", nargs="*", metavar="section.key=value")
     return parser.parse_intermixed_args(arguments)
 

@@ -89,6 +89,13 @@ def temperature_argument(text: str) -> float:
     return found
 
 
+def seed_argument(text: str) -> int:
+    """For an option that says which draws are made."""
+    if not text.isdecimal() or not int(text) < 2**32:
+        raise argparse.ArgumentTypeError(f"give a whole number from 0 to 2**32 - 1, not {text!r}")
+    return int(text)
+
+
 def add_endpoint_options(
     parser: argparse.ArgumentParser, role: str, help: str, *, required: bool = False
 ) -> None:
