@@ -51,8 +51,8 @@ def check_apart(trained: Sequence[Sample], heldout: Sequence[Sample]) -> None:
             what = "the id" if shared[0].id == sample.id else "a file"
             raise ManifestError(
                 f"{sample.origin}: {what} of the held-out sample {sample.id!r} is that of {shared[0].origin}, which is "
-                "trained on: take the row out of one of the two manifests, or set data.heldout_share in place of "
-                "data.heldout"
+                "trained on: name other samples in data.heldout, or take the row out of one of the two manifests "
+                "(data.heldout_share in its place holds out rows of data.manifest)"
             )
 
 

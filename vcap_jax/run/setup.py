@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from vcap_jax.configuration import ConfigError
-from vcap_jax.data.holding_out import a_part, divided
+from vcap_jax.data.holding_out import a_part, check_apart, divided
 from vcap_jax.data.manifest import Sample, read_manifest
 from vcap_jax.parallel.processes import ALONE, Processes
 from vcap_jax.report.run_folder import RunFolder
@@ -52,6 +52,9 @@ def prepare(
     """
     samples, world = processes.led("samples", lambda: read_samples(config, folder, say))
     heldout = tuple(heldout_samples(config))
+    if world is not None:
+        # Scenes have names once they are rendered; a manifest's samples were compared before.
+        check_apart(samples, heldout)
     placement = mesh_placement(config.mesh)
     if captioner is None:
         if config.model.step is not None:
