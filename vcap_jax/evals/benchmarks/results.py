@@ -101,7 +101,9 @@ def cost(stages: Mapping[str, StageReport]) -> JsonDict:
 
 
 def write_results(folder: Path, evaluation: Evaluation, row: Mapping[str, object]) -> None:
-    """Writes items.jsonl, then results.json, which says that all is there; each whole or not at all."""
+    """Writes items.jsonl, then results.json, which says that all is there; each whole or not at all. Results of an
+    earlier scoring go first: its figures must not stand beside other items, whenever this is ended."""
+    (folder / RESULTS).unlink(missing_ok=True)
     replace_file(folder / ITEMS, "".join(item.line() for item in evaluation.items).encode())
     write_json(folder / RESULTS, row)
 
