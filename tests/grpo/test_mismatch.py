@@ -41,6 +41,16 @@ def test_equals_numpy_over_the_step(noise, parts):
     assert row["rollout/outside"] == pytest.approx(1 / mask.sum(), rel=1e-4)
 
 
+def test_where_a_caption_has_one_weight_its_tokens_are_cut_together():
+    trainer, sampler, mask = step(0.5)
+    trainer[0, 0, 0] = sampler[0, 0, 0]
+    moments = jax.device_get(mismatch_moments(trainer, sampler, mask, cap=CAP, level="sequence"))
+    product = np.exp(np.where(mask, trainer - sampler, 0).sum(-1, keepdims=True))
+    cut = mask & (product > CAP)
+    assert 0 < cut.sum() < mask.sum()
+    assert mismatch_metrics([moments])["rollout/truncated"] == pytest.approx(cut.sum() / mask.sum())
+
+
 def test_equal_engines_agree():
     trainer, _, mask = step(0.0)
     trainer[0, 0, 0] = -1.0

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any
+import math
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -301,6 +302,45 @@ def test_importance_weights_are_capped_and_unknown_tokens_weigh_one() -> None:
     np.testing.assert_allclose(weights, [[2.0, np.exp(0.2), 1.0, 1.0]], rtol=1e-6)
     sequence = objective.truncated_importance_weights(trainer, rollout, mask, cap=20.0, level="sequence")
     np.testing.assert_allclose(sequence, [[np.exp(2.2)]], rtol=1e-6)
+
+
+def test_importance_weights_without_a_cap_are_numbers() -> None:
+    """Of a long caption their product may be more than float32 has, and infinity times an advantage of 0 is none."""
+    new, mask = jnp.full((2, 1, 3), -1.0), jnp.ones((2, 1, 3), bool)
+    rollout = new - jnp.array([[[40.0, 40.0, 20.0]], [[0.0, 0.1, 0.0]]])
+    weights = objective.truncated_importance_weights(new, rollout, mask, cap=math.inf, level="sequence")
+    totals = objective.step_totals(jnp.full((2, 1), 3), jnp.ones((2, 1), bool))
+
+    def loss(new: jax.Array) -> jax.Array:
+        config = objective.ObjectiveConfig(beta=0.0)
+        return objective.grpo_loss(
+            new, jnp.array([[0.0], [1.0]]), mask, totals, config, rollout_weights=weights
+        )[0]
+
+    gradient = jax.grad(loss)(new)
+    np.testing.assert_array_equal(gradient[0], 0.0)
+    np.testing.assert_allclose(gradient[1], -math.exp(0.1) / 6, rtol=1e-6)
+
+
+@pytest.mark.parametrize("importance", ["sequence", "product"])
+def test_a_caption_of_one_ratio_counts_by_the_mean_of_its_tokens_weights(
+    importance: Literal["sequence", "product"],
+) -> None:
+    """What the setting ``rollout.vllm.importance_level`` says of them."""
+    new, mask = jnp.full((1, 1, 3), -1.0), jnp.ones((1, 1, 3), bool)
+    totals = objective.step_totals(jnp.full((1, 1), 3), jnp.ones((1, 1), bool))
+
+    def gradient(weights: list[float]) -> np.ndarray:
+        def loss(new: jax.Array) -> jax.Array:
+            config = objective.ObjectiveConfig(beta=0.0, importance=importance)
+            return objective.grpo_loss(
+                new, jnp.ones((1, 1)), mask, totals, config, rollout_weights=jnp.array([[weights]])
+            )[0]
+
+        return np.asarray(jax.grad(loss)(new))
+
+    np.testing.assert_allclose(gradient([0.5, 2.0, 2.0]), gradient([1.5, 1.5, 1.5]), rtol=1e-6)
+    assert gradient([1.5])[0, 0, 0] < 0
 
 
 @pytest.mark.parametrize("chunk", [1, 5, None])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 import jax.numpy as jnp
 
@@ -16,20 +17,23 @@ from vcap_jax.grpo.objective import Array
 Moments = dict[str, Array]
 
 
-def mismatch_moments(trainer: Array, sampler: Array, mask: Array, *, cap: float) -> Moments:
+def mismatch_moments(
+    trainer: Array, sampler: Array, mask: Array, *, cap: float, level: Literal["token", "sequence"] = "token"
+) -> Moments:
     """Scalars of one micro-batch for ``mismatch_metrics``.
 
     trainer, sampler: [..., T] log-probabilities of the drawn tokens under the sampling rules; -inf in ``trainer``
-    for a token that its rules exclude. mask: [..., T] bool, the real tokens. cap: of the importance weights.
+    for a token that its rules exclude. mask: [..., T] bool, the real tokens. cap, level: of the importance weights.
     """
     mask = mask & jnp.isfinite(sampler)
     shared = mask & jnp.isfinite(trainer)
     ours, theirs = jnp.where(shared, trainer, 0.0), jnp.where(shared, sampler, 0.0)
     difference = ours - theirs
+    weighed = difference if level == "token" else difference.sum(-1, keepdims=True)
     return {
         "tokens": jnp.sum(mask, dtype=jnp.float32),
         "shared": jnp.sum(shared, dtype=jnp.float32),
-        "truncated": jnp.sum(shared & (difference > math.log(cap)), dtype=jnp.float32),
+        "truncated": jnp.sum(shared & (weighed > math.log(cap)), dtype=jnp.float32),
         "absolute": jnp.abs(difference).sum(),
         "max": jnp.abs(difference).max(),
         "ours": ours.sum(),
@@ -45,10 +49,10 @@ def mismatch_metrics(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Of the moments of all micro-batches of a step:
 
     ``rollout/mismatch_mean``, ``_max``: of |trainer - sampler|, in nats. ``rollout/mismatch_correlation``: Pearson's,
-    of the two; NaN if either is constant. ``rollout/truncated``: share of tokens whose ratio of probabilities exceeds
-    the cap. ``rollout/outside``: share of tokens that were drawn although the trainer's rules exclude them (the border
-    of top-k or top-p); their weight is 0, and they enter no other number. Nothing of a step without tokens to learn
-    from.
+    of the two; NaN if either is constant. ``rollout/truncated``: share of tokens whose ratio of probabilities, or whose
+    caption's where a caption has one weight, exceeds the cap. ``rollout/outside``: share of tokens that were drawn
+    although the trainer's rules exclude them (the border of top-k or top-p); their weight is 0, and they enter no other
+    number. Nothing of a step without tokens to learn from.
     """
     if not any(float(part["tokens"]) for part in parts):
         return {}

@@ -177,7 +177,7 @@ def truncated_importance_weights(
     difference = jnp.where(known, trainer - jnp.where(known, rollout, 0.0), 0.0)
     if level == "sequence":
         difference = difference.sum(-1, keepdims=True)
-    return jax.lax.stop_gradient(jnp.minimum(jnp.exp(difference), cap))
+    return jax.lax.stop_gradient(jnp.minimum(jnp.exp(jnp.minimum(difference, _MOST_LOG_RATIO)), cap))
 
 
 def aggregate(

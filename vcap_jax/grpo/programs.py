@@ -142,7 +142,7 @@ class UpdatePrograms(OptimizerPrograms):
             mask = caption_mask(batch.lengths, batch.contributes, batch.tokens.shape[-1])
             cap, level = rollout.vllm.importance_cap, rollout.vllm.importance_level
             weights = truncated_importance_weights(trainer, sampler, mask, cap=cap, level=level)
-            return weights, mismatch_moments(trainer, sampler, mask, cap=cap)
+            return weights, mismatch_moments(trainer, sampler, mask, cap=cap, level=level)
 
         return GroupShardedJit(program)
 

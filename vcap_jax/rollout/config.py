@@ -66,9 +66,11 @@ class VllmConfig:
     launch/serve_rollout.py --sleep-mode. For one process."""
     importance_cap: float = Field(default=2.0, ge=1, allow_inf_nan=True)
     """Upper bound C of the weights min(p_trainer / p_server, C) that correct for the mismatch; p
-    are probabilities under the sampling rules (grpo.sampled_logprobs)."""
+    are probabilities under the sampling rules (grpo.sampled_logprobs). .inf cuts none."""
     importance_level: Literal["token", "sequence"] = "token"
-    """One weight per token ("token"), or per caption, the product over its tokens ("sequence")."""
+    """One weight per token ("token"), or per caption, the product over its tokens ("sequence"). With
+    "token", a caption of which grpo.objective.importance makes one ratio counts by the mean of its
+    tokens' weights."""
 
 
 @settings
