@@ -49,12 +49,20 @@ def test_a_new_folder_holds_the_resolved_configuration(tmp_path: Path) -> None:
 
 
 def test_a_used_folder_is_not_written_to_without_resume(tmp_path: Path) -> None:
+    run = begun(tmp_path / "run").root
+    with pytest.raises(
+        RunFolderError, match=r"is not empty\. Add --resume .* with --run-dir; .* remove it: rm -r"
+    ):
+        RunFolder.open(run, Config())
+    assert (run / "metrics.jsonl").exists()
+
+
+def test_a_folder_of_other_things_is_no_run_and_nobody_is_told_to_remove_it(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(RunFolderError, match=r"is not empty\. Add --resume .* another folder with --run-dir"):
-        RunFolder.open(tmp_path, Config())
-    # Commands without --resume, which always go on with what is there, have their folder from another option.
-    with pytest.raises(RunFolderError, match=r"not a run; choose another folder$"):
-        RunFolder.open(tmp_path, Config(), resume=True)
+    for resume in (False, True):
+        # No option is named: commands without --resume have their folder from another one.
+        with pytest.raises(RunFolderError, match=r"not a run; choose another folder$"):
+            RunFolder.open(tmp_path, Config(), resume=resume)
     assert [entry.name for entry in tmp_path.iterdir()] == ["notes.txt"]
     with pytest.raises(RunFolderError, match=r"is a file; name a folder$"):
         RunFolder.open(tmp_path / "notes.txt", Config())

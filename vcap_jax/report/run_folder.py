@@ -235,13 +235,13 @@ class RunFolder:
                 f"{self.config} was written by no run, and a run would replace it: choose another folder, or put the "
                 "file elsewhere"
             )
+        if found.used and not self.config.exists():
+            raise RunFolderError(f"{self.root} has no config.yaml, so it is not a run; choose another folder")
         if found.used and not resume:
             raise RunFolderError(
                 f"{self.root} is not empty. Add --resume to go on with the run there, or choose another folder "
                 f"with --run-dir; to start over, remove it: rm -r {shlex.quote(str(self.root))}"
             )
-        if found.used and not self.config.exists():
-            raise RunFolderError(f"{self.root} has no config.yaml, so it is not a run; choose another folder")
         if found.differing:
             raise _other_run(self.root, found.differing, remedies)
 
