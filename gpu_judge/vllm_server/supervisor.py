@@ -6,7 +6,6 @@ import asyncio
 import logging
 import signal
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,7 +29,7 @@ class Supervision:
     """How long to wait for what, in seconds.
 
     first_backoff_s, max_backoff_s: wait before a restart, doubled with every crash in a row.
-    crash_limit, crash_window_s: so many crashes within the window, without becoming ready in between, and the server is
+    crash_limit: so many crashes without becoming ready in between, however long each start took, and the server is
         given up.
     stable_s: a server ready for so long starts again from the first wait when it crashes.
     start_timeout_s: from start to ready; loading a large model from a network disk takes many minutes.
@@ -48,7 +47,6 @@ class Supervision:
     first_backoff_s: float = 1.0
     max_backoff_s: float = 60.0
     crash_limit: int = 3
-    crash_window_s: float = 3600.0
     stable_s: float = 600.0
     start_timeout_s: float = 1800.0
     judgement_tries: int = 3
@@ -82,24 +80,21 @@ class CrashHistory:
 
     def __init__(self, settings: Supervision) -> None:
         self._settings = settings
-        self._in_a_row = 0
-        self._never_ready: deque[float] = deque()
+        self._in_a_row = self._never_ready = 0
 
-    def record(self, now: float, ready_for: float | None) -> None:
-        """A crash at ``now`` seconds of any clock; ``ready_for``: seconds it was ready, None if it never was."""
-        if ready_for is not None:
-            self._never_ready.clear()
+    def record(self, ready_for: float | None) -> None:
+        """A crash; ``ready_for``: seconds it was ready, None if it never was."""
+        if ready_for is None:
+            self._never_ready += 1
+        else:
+            self._never_ready = 0
             if ready_for >= self._settings.stable_s:
                 self._in_a_row = 0
-        else:
-            self._never_ready.append(now)
-            while self._never_ready[0] < now - self._settings.crash_window_s:
-                self._never_ready.popleft()
         self._in_a_row += 1
 
     @property
     def endless(self) -> bool:
-        return len(self._never_ready) >= self._settings.crash_limit
+        return self._never_ready >= self._settings.crash_limit
 
     @property
     def backoff_s(self) -> float:
@@ -197,8 +192,7 @@ class _Server:
                 await process.wait()
             if self.ready_since is None and (cause := processes.cause(launch.log, written)):
                 reason = f"{reason} ({cause})"
-            now = time.monotonic()
-            history.record(now, None if self.ready_since is None else now - self.ready_since)
+            history.record(None if self.ready_since is None else time.monotonic() - self.ready_since)
             if history.endless:
                 end = processes.tail(launch.log, self.settings.log_lines, written)
                 raise EndlessCrash(
