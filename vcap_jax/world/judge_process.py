@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -40,7 +41,7 @@ def embedded_judge(
     """Yields the base URL of a freshly started embedded judge; it is ended when the context closes.
 
     log_path: where the server's output goes. perception: how well it sees, by default without errors. say: where
-    messages about waiting for it go, by default the log.
+    messages about waiting for it go, by default the log, and that it has ended before the context has.
     Raises JudgeStartError if it exits or stays silent for ``timeout_s``.
     """
     log_path.parent.mkdir(parents=True, exist_ok=True)
@@ -58,9 +59,23 @@ def embedded_judge(
         process = subprocess.Popen(
             command, stdout=log, stderr=subprocess.STDOUT, env=environment, start_new_session=True
         )
+        closing = threading.Event()
+
+        def tell_end() -> None:
+            status = process.wait()
+            if not closing.is_set():
+                # Whoever asks it waits as for any server, but this one does not come back to its port.
+                say(
+                    f"the embedded judge has ended with {status}, and only a new start of this command starts it "
+                    f"again. The end of {log_path}: {tail(log_path, 15)}"
+                )
+
         try:
-            yield f"http://127.0.0.1:{_wait_for_port(process, port_file, log_path, timeout_s, say)}"
+            port = _wait_for_port(process, port_file, log_path, timeout_s, say)
+            threading.Thread(target=tell_end, name="embedded judge", daemon=True).start()
+            yield f"http://127.0.0.1:{port}"
         finally:
+            closing.set()
             process.terminate()
             try:
                 process.wait(timeout=10)
