@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from collections import namedtuple
 from dataclasses import replace
 from pathlib import Path
 
@@ -58,6 +60,25 @@ def test_a_checkpoint_is_written_from_a_copy_on_the_host(model: Path) -> None:
         RunConfig, [ROOT / "configs" / "paper" / "image.yaml", ROOT / "configs" / "lora.yaml"], []
     )
     assert preflight.saved_bytes(adapters) == 0
+
+
+def test_checkpoints_that_the_disk_cannot_hold_are_a_warning(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three of 6 GiB stay, and the next is written beside them; those that lie there are not needed again."""
+    config, root = paper("image", f"model.path={model}"), tmp_path / "runs" / "own"
+    usage = namedtuple("usage", "free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda place: usage(23 * GIB))
+    what, remedy = preflight.checkpoints(config, root)
+    assert not remedy
+    assert what.startswith(f"up to 24 GiB of checkpoints in {root}")
+    assert "warning: 23 GiB are free there" in what
+    (root / "checkpoints" / "20").mkdir(parents=True)
+    with (root / "checkpoints" / "20" / "state").open("wb") as file:
+        file.truncate(GIB)
+    assert "warning" not in preflight.checkpoints(config, root)[0]
+    best = ["evaluation.every=20", "logging.keep_best=judged/reward"]
+    assert preflight.checkpoints(paper("image", f"model.path={model}", *best), root)[0].startswith("up to 30")
 
 
 def test_memory_that_the_host_has_not_is_a_problem_with_its_parts(

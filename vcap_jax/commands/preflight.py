@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -66,6 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if args.run_dir is not None:
             wrong |= say(*run_folder(config, args.run_dir))
             wrong |= say(*judgements(config, args.run_dir))
+            wrong |= say(*checkpoints(config, args.run_dir))
         wrong |= say(*starting_policy(config))
         wrong |= say(*inputs(config))
         devices: int | None = args.devices
@@ -140,6 +142,21 @@ def judgements(config: RunConfig, root: Path) -> tuple[str, str]:
         check_place(place)
     except (StoreError, OSError) as error:
         return what, str(error)
+    return what, ""
+
+
+def checkpoints(config: RunConfig, root: Path) -> tuple[str, str]:
+    """What the kept checkpoints take of the run folder's disk, with a warning where it has less: a short run keeps
+    fewer, and other files may go before."""
+    folder = root.absolute() / "checkpoints"
+    count = config.logging.keep + (config.logging.keep_best is not None)
+    # The next one is whole before the oldest goes.
+    needed = (count + 1) * saved_bytes(config) * (config.distributed.processes or 1)
+    there = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    free = shutil.disk_usage(next(place for place in folder.parents if place.exists())).free
+    what = f"up to {needed / GIB:.0f} GiB of checkpoints in {root}, the next beside {count} (logging.keep)"
+    if needed > there + free:
+        what += f"; warning: {free / GIB:.0f} GiB are free there: free space, keep fewer, or choose another folder"
     return what, ""
 
 
