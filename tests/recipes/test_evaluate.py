@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import json
 import os
 import signal
@@ -579,6 +581,37 @@ def test_data_that_have_changed_are_scored_anew(
     path.write_text(json.dumps(row))
     evaluate(request, print)
     assert json.loads(path.read_text()) == row
+
+
+def test_captions_are_not_taken_for_those_of_other_pictures_of_the_same_ids(
+    server: ScriptedJudge, tmp_path: Path
+) -> None:
+    """A newer edition of a table that holds its pictures."""
+
+    def edition(*shades: int) -> None:
+        lines = ["index\timage\tquestion\tA\tB\tanswer"]
+        for index, shade in enumerate(shades):
+            buffer = io.BytesIO()
+            Image.fromarray(np.full((8, 8, 3), shade, np.uint8)).save(buffer, "PNG")
+            lines.append(f"{index}\t{base64.b64encode(buffer.getvalue()).decode()}\tWhat?\tcat\tdog\tA")
+        (tmp_path / "VStarBench.tsv").write_text("\n".join(lines) + "\n")
+
+    def answer(body: dict[str, object], number: int) -> Reply:
+        return Reply(content='{"Answer": "A"}' if "response_format" in body else "A cat.")
+
+    server.answer = answer
+    request = requested_by_url(server.url, tmp_path, tmp_path, tmp_path / "out", "prism-vstar")
+    request = replace(request, by=server.url)
+    edition(10, 20)
+    evaluate(request, print)
+    note = tmp_path / "out" / "prism-vstar" / "request.json"
+    row = json.loads(note.read_text())
+    edition(10, 30)
+    with pytest.raises(EvaluatorError, match=r"another pictures .*name another --out"):
+        evaluate(request, print)
+    del row["pictures"]  # as an earlier version left it
+    note.write_text(json.dumps(row))
+    evaluate(request, print)
 
 
 def test_answers_that_an_earlier_version_read_otherwise_are_read_anew(

@@ -359,8 +359,11 @@ def _predictions(by: str) -> dict[str, str] | None:
 def _request_row(request: EvaluationRequest, benchmark: Benchmark[object], captioner: JsonObject) -> JsonDict:
     """What decides captions and scores, beside what the captioner says of itself."""
     options = dataclasses.asdict(benchmark.options) | {"data": None, "prompts": None}
+    names = {sample.id: " ".join(path.name for path in sample.files) for sample in benchmark.samples}
     return {
         "benchmark": benchmark.name,
+        # Those that a table holds are named by their content. Captions of a file are of the sample that they name.
+        "pictures": None if "captions" in captioner else _digest(names),
         "samples": _digest({sample.id: sample.prompt or "" for sample in benchmark.samples}),
         "options": {key: value for key, value in options.items() if value is not None},
         "captioner": dict(captioner),

@@ -14,7 +14,7 @@ from vcap_jax.report.best_checkpoint import AskedStep
 from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.run.checkpoint_source import checkpoint_source, named_source
 from vcap_jax.system.files import write_json
-from vcap_jax.system.json_values import JsonDict, read_json_object
+from vcap_jax.system.json_values import JsonDict, JsonObject, read_json_object
 
 CAPTIONER = "captioner.json"
 """In an evaluation's folder, who captioned and how."""
@@ -101,7 +101,7 @@ def resolved(request: EvaluationRequest) -> EvaluationRequest:
     return replace(request, step=step)
 
 
-def remember_request(folder: Path, row: Mapping[str, object]) -> None:
+def remember_request(folder: Path, row: JsonObject) -> None:
     """Notes what a folder is for. Raises EvaluationRefused if it is for something else, with the remedy. One that was
     ended by a mistake before it had a caption is for nothing yet."""
     path = folder / REQUEST
@@ -118,7 +118,7 @@ def remember_request(folder: Path, row: Mapping[str, object]) -> None:
                 f"--step {was}, or name another --out"
             )
         row = {**row, "step": read_json_object(path).get("step")}
-    remember(path, row)
+    remember(path, row, as_now=lambda old: {"pictures": row.get("pictures"), **old})
 
 
 def _noted_step(folder: Path, step: object) -> int | None:
