@@ -239,6 +239,7 @@ def test_repetition_is_the_share_of_four_grams_that_came_before() -> None:
     # a b c d, b c d a, c d a b, d a b c, a b c d: one of five.
     assert repetition("A b, c d. a b c d") == pytest.approx(1 / 5)
     assert repetition("red " * 103) == pytest.approx(0.99)
+    assert repetition("红色的圆。" * 2) == pytest.approx(1 / 5)
 
 
 def test_without_held_out_data_it_says_what_to_set_and_is_silent_in_the_embedded_world() -> None:

@@ -166,6 +166,9 @@ def test_the_text_counts_between_half_and_twice_the_length() -> None:
     reference = " ".join(["word"] * 10)
     counted = [n for n in range(30) if length_counts("x " * n, reference, BalancedConfig())]
     assert counted == list(range(5, 21))
+    assert not length_counts(
+        "一只红色的圆。", "一只红色的圆，在白色的方块左边，旁边有一条蓝色的线。", BalancedConfig()
+    )
 
 
 def test_answers_are_kept_and_not_asked_for_twice(judge: Any, replies: Any, ask: Any, tmp_path: Any) -> None:

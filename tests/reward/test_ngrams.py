@@ -66,6 +66,7 @@ def test_tokens() -> None:
         *("0.0", "2.5", "the", "dog's", "ball"),
         *("red", "ish", "10", "cm"),
     ]
+    assert tokens("红色的圆, red's 2.5 cm") == ["红", "色", "的", "圆", "red's", "2.5", "cm"]
     assert ngram_counts("a b a b") == {
         ("a",): 2,
         ("b",): 2,

@@ -47,6 +47,7 @@ from vcap_jax.human_eval.reward_agreement import (
     spreads_of_agreement,
 )
 from vcap_jax.report.intervals import Value, resampled
+from vcap_jax.system.words import word_count
 
 LABELS = (
     *(f"{Step1.CONSISTENT}, {step2}" for step2 in Step2),
@@ -175,7 +176,7 @@ def _model_row(
             confirmed[kind].append(sum(shares.get(one.prop_id, 0.0) for one in own if one.kind is kind))
     by_order = {order: [r[model] for r in of.values() if model in r] for order, of in ranks.items()}
     under = [r[model] for r in rewards.values() if model in r]
-    words = [len(item.caption(model).split()) for item in items.values() if model in item.models]
+    words = [word_count(item.caption(model)) for item in items.values() if model in item.models]
     return ModelRow(
         model=model,
         proposed={kind: proposed[kind] for kind in Kind},

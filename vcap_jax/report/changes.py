@@ -10,11 +10,10 @@ from itertools import groupby
 from operator import itemgetter
 
 from vcap_jax.report.samples import Sample, SampleCandidate
+from vcap_jax.system.words import UNSPACED
 
-# Chinese and Japanese put no space between words: a character counts as one.
-_UNSPACED = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 # A word or a sign with the space after it, so that a text is exactly its pieces.
-_PIECE = re.compile(rf"[{_UNSPACED}]\s*|[^\W{_UNSPACED}]+\s*|[^\w\s]\s*|\s+")
+_PIECE = re.compile(rf"[{UNSPACED}]\s*|[^\W{UNSPACED}]+\s*|[^\w\s]\s*|\s+")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,11 +100,6 @@ def _version(sample: Sample, best: SampleCandidate, pieces: tuple[Piece, ...]) -
         reward=best.reward,
         mean=sum(rewards) / len(rewards) if rewards else None,
     )
-
-
-def word_count(text: str) -> int:
-    """Words of a text; in Chinese and Japanese, characters."""
-    return _words(_PIECE.findall(text))
 
 
 def _words(pieces: Sequence[str]) -> int:

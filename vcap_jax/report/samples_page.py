@@ -12,10 +12,11 @@ from pathlib import Path
 import jinja2
 import numpy as np
 
-from vcap_jax.report.changes import Change, by_reward, change, word_count
+from vcap_jax.report.changes import Change, by_reward, change
 from vcap_jax.report.intervals import Value
 from vcap_jax.report.pages import page_templates, write_page
 from vcap_jax.report.samples import Sample, SampleCandidate, SampleFrame, SampleRow
+from vcap_jax.system.words import word_count
 
 # Displayed sizes in CSS pixels: a lone picture, and a frame among others.
 _PICTURE, _FRAME = 288, 132

@@ -28,6 +28,7 @@ from vcap_jax.reward.question import Verdict
 from vcap_jax.reward.scores import MAX_SCORE
 from vcap_jax.reward.templates import CLAIMS_KEY, UNITS_KEY
 from vcap_jax.system.json_values import JsonObject
+from vcap_jax.system.words import word_count
 
 _LONGEST_ITEM = 160
 Score = Annotated[int, Field(ge=0, le=MAX_SCORE)]
@@ -123,8 +124,8 @@ class BalancedReward(OneQuestionReward[Balance]):
 
 def length_counts(caption: str, reference: str, config: BalancedConfig) -> bool:
     """Whether the caption has from ``config.shortest`` to ``config.longest`` times the reference's words."""
-    words = len(reference.split())
-    return config.shortest * words <= len(caption.split()) <= config.longest * words
+    words = word_count(reference)
+    return config.shortest * words <= word_count(caption) <= config.longest * words
 
 
 def _told(balance: Balance) -> str:

@@ -2,7 +2,7 @@
 
 Vedantam et al. 2015, with the clipping and the length penalty of the public implementation (coco-caption's CIDEr-D).
 Where that one runs the Penn Treebank tokenizer, which is a Java program, :func:`tokens` is plainer: words and numbers
-in lower case, an apostrophe inside a word kept, punctuation dropped.
+in lower case, an apostrophe inside a word kept, punctuation dropped; in Chinese and Japanese, characters.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from vcap_jax.system.words import UNSPACED
+
 LONGEST = 4
 """n-grams of 1 to this many tokens."""
 SIGMA = 6.0
@@ -21,7 +23,7 @@ SCALE = 10.0
 """What a caption that equals its only reference earns."""
 
 Gram = tuple[str, ...]
-_TOKEN = re.compile(r"\d+(?:\.\d+)?|[^\W_]+(?:['\u2019][^\W_]+)*")
+_TOKEN = re.compile(rf"\d+(?:\.\d+)?|[{UNSPACED}]|[^\W_{UNSPACED}]+(?:['\u2019][^\W_{UNSPACED}]+)*")
 
 
 def tokens(text: str) -> list[str]:

@@ -30,6 +30,7 @@ from vcap_jax.reward.failures import Failure
 from vcap_jax.reward.json_objects import head
 from vcap_jax.reward.prompts import object_schema
 from vcap_jax.system.json_values import JsonError, JsonObject, JsonValue, as_object, as_text
+from vcap_jax.system.words import word_count
 
 BASELINES: Mapping[str, str] = {
     "gpt": "GPT-4o-0806",
@@ -89,7 +90,7 @@ class CapArenaAuto(Benchmark[Battle]):
 
     async def measure(self, task: Task[Battle], caption: str, asker: Asker) -> Measured:
         """points: 1 a win, 0 a tie, -1 a loss; the same under the baseline's name; words; consistent."""
-        battle, words = task.row, float(len(caption.split()))
+        battle, words = task.row, float(word_count(caption))
         view = await asker.view(self.pictures(task.sample))
         if isinstance(view, Failure):
             return Measured(lacking={"image": str(view)})

@@ -15,6 +15,7 @@ from vcap_jax.evals.protocol import Captions, Evaluation, Item
 from vcap_jax.report.pages import page_templates, write_page
 from vcap_jax.system.files import replace_file, write_json
 from vcap_jax.system.json_values import JsonDict, JsonObject, as_object, as_whole
+from vcap_jax.system.words import word_count
 
 REQUEST, RESULTS, ITEMS, WORST = "request.json", "results.json", "items.jsonl", "worst.html"
 
@@ -36,7 +37,7 @@ def results_row(
     value; incomplete: that lack a part. captions_cut_off: see ``cut_off``. stages, cost: questions to judges, in all
     starts. seconds: of the last start.
     """
-    lengths = [len(text.split()) for one in captions for text in one.texts[:1]]
+    lengths = [word_count(text) for one in captions for text in one.texts[:1]]
     return {
         **evaluation.about,
         "captioner": captioner,
