@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -57,6 +59,17 @@ def test_a_picture_of_too_many_pixels_is_to_be_scaled_down(
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 4)
     with pytest.raises(MediaError, match=r"exceeds limit of 8 pixels.*: scale it down$"):
         decode_image(save(tmp_path, Image.new("RGB", (3, 3))))
+
+
+def test_a_large_photograph_is_read_without_a_warning_of_an_attack(tmp_path: Path) -> None:
+    """In a process of its own: pytest has filters of its own."""
+    path = save(tmp_path, Image.new("RGB", (3, 3)))
+    read = (
+        "from PIL import Image; from vcap_jax.data.images import decode_image; Image.MAX_IMAGE_PIXELS = 5; "
+    )
+    command = [sys.executable, "-c", f"{read}print(decode_image({str(path)!r}).shape)"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("(3, 3, 3)\n", "")
 
 
 def test_what_is_transparent_is_white(tmp_path: Path) -> None:

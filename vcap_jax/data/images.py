@@ -6,6 +6,7 @@ that a camera wrote into the file is applied. An animation gives its first pictu
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,9 @@ from PIL import Image, ImageOps
 from vcap_jax.data.errors import MediaError
 from vcap_jax.data.folders import VIDEO_SUFFIXES
 from vcap_jax.data.storage import look, raise_if_away
+
+# A photograph of 90 to 179 million pixels is read, and Pillow would warn of an attack. Larger ones are refused.
+warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
 
 
 def decode_image(path: str | Path) -> np.ndarray:
