@@ -212,6 +212,14 @@ def test_text_and_page_have_every_arm_and_figure(tmp_path: Path) -> None:
     assert "+0.35 (+0.25 to +0.45)" in page
     assert "data:image/png;base64," in page
     assert "runs/b/samples" not in page
+    assert "are those of A, B, ... again" not in page
+    write_arms_page(tmp_path / "pages" / "many.html", [found[0]] * 18)
+    assert "are those of A, B, ... again" not in (tmp_path / "pages" / "many.html").read_text()
+    write_arms_page(tmp_path / "pages" / "many.html", [found[0]] * 19)
+    assert (
+        "From S on the strokes and colours are those of A, B, ... again"
+        in (tmp_path / "pages" / "many.html").read_text()
+    )
 
 
 class Steps(np.ndarray):

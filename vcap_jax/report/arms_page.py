@@ -34,7 +34,8 @@ _LOGGED = {REWARD: "Reward", "length/mean": "Caption tokens"}
 _USUAL = "the settings of most"
 _COLUMNS = 3
 _MOST_NAMES = 3
-_STROKES = ("-", "--", ":")
+_LOOKS = tuple(itertools.product(("-", "--", ":"), CATEGORICAL))
+"""Strokes and colours of the arms."""
 _SHORT = 12
 """Points of a curve up to which each is marked."""
 
@@ -61,6 +62,7 @@ def write_arms_page(path: Path, arms: Sequence[Arm]) -> None:
         arms=about,
         tables=_tables(arms),
         note=_NOTE,
+        again=_name(len(_LOOKS)) if len(arms) > len(_LOOKS) else None,
         picture=base64.b64encode(_picture(arms)).decode(),
     )
 
@@ -154,11 +156,11 @@ def _measured(run: PastRun, name: str, metric: str) -> tuple[np.ndarray, np.ndar
 
 def _picture(arms: Sequence[Arm]) -> bytes:
     """Every curve, a colour for each arm: thin lines are runs, the thick one is their mean."""
-    curves, looks = list(_curves(arms)), list(itertools.product(_STROKES, CATEGORICAL))
+    curves = list(_curves(arms))
     columns = max(1, min(_COLUMNS, len(curves)))
     figure, panels = small_multiples(len(curves), columns, (4.6, 3.2))
     for axes, (title, curve) in zip(panels, curves, strict=True):
-        for number, (arm, (stroke, colour)) in enumerate(zip(arms, itertools.cycle(looks), strict=False)):
+        for number, (arm, (stroke, colour)) in enumerate(zip(arms, itertools.cycle(_LOOKS), strict=False)):
             _draw(axes, [curve(run) for run in arm.runs], colour, stroke, _name(number))
         axes.set_xlabel("step", fontsize=9, color=INK)
         finish_axes(axes, title)
