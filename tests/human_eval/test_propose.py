@@ -159,7 +159,11 @@ def test_a_study_that_people_have_begun_is_left_alone(tmp_path, server, capsys):
     folder = write_small_study(tmp_path)
     (folder / "answers.sqlite").touch()
     assert run(folder, server) == 1
-    assert "people have begun" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert (
+        f"{folder / 'answers.sqlite'} is there: people have begun with this study, or the folder is not one"
+        in told
+    )
 
 
 def test_videos_are_shown_as_frames_with_their_times(tmp_path):

@@ -73,7 +73,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         folder: Path = args.folder
         if (folder / ANSWERS).exists():
-            raise StudyError(f"people have begun with {folder}: new propositions need a new folder")
+            raise StudyError(
+                f"{folder / ANSWERS} is there: people have begun with this study, or the folder is not one, as that of "
+                "an evaluation by vcap evaluate. New propositions need a new folder"
+            )
         scenes = _scenes(args) if args.judge == "embedded" else None
         if args.captions:
             _gather(args)
