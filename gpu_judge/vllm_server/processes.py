@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from vcap_jax.system import files
 from vcap_jax.system.errors import VCapError
 
 _POLL_S = 0.1
@@ -124,12 +125,8 @@ def _end_with_parent() -> Callable[[], None] | None:
 
 
 def tail(log: Path, lines: int, offset: int = 0) -> str:
-    """The last lines of a log, not before byte ``offset``."""
-    if not log.exists():
-        return ""
-    with log.open("rb") as file:
-        file.seek(max(offset, log.stat().st_size - lines * 1000))
-        return "\n".join(file.read().decode(errors="replace").splitlines()[-lines:])
+    """The last lines of a log, not before byte ``offset``; nothing where there is no log."""
+    return files.tail(log, lines, offset) if log.exists() else ""
 
 
 def cause(log: Path, offset: int = 0) -> str:

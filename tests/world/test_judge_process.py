@@ -41,3 +41,4 @@ def test_a_judge_that_ends_early_is_told_at_once_with_its_log_and_one_that_is_en
     assert line.startswith("the embedded judge has ended with -9")
     assert str(log) in line
     assert f"judge ready at {address}" in line
+    assert line.count("judge ready at") == 1, "earlier starts, in the same log, are not told"

@@ -89,10 +89,11 @@ def _line_begin(file: BinaryIO, end: int) -> int:
     return 0
 
 
-def tail(path: Path, lines: int) -> str:
-    """The last lines of a log; of one without line ends no more than a thousand bytes for each."""
+def tail(path: Path, lines: int, offset: int = 0) -> str:
+    """The last lines of a log, not before byte ``offset``; of one without line ends no more than a thousand bytes for
+    each."""
     with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - lines * 1000))
+        file.seek(max(offset, path.stat().st_size - lines * 1000))
         return "\n".join(file.read().decode(errors="replace").splitlines()[-lines:])
 
 

@@ -59,7 +59,7 @@ def embedded_judge(
         process = subprocess.Popen(
             command, stdout=log, stderr=subprocess.STDOUT, env=environment, start_new_session=True
         )
-        closing = threading.Event()
+        began, closing = log.tell(), threading.Event()
 
         def tell_end() -> None:
             status = process.wait()
@@ -67,11 +67,11 @@ def embedded_judge(
                 # Whoever asks it waits as for any server, but this one does not come back to its port.
                 say(
                     f"the embedded judge has ended with {status}, and only a new start of this command starts it "
-                    f"again. The end of {log_path}: {tail(log_path, 15)}"
+                    f"again. {_end(log_path, began)}"
                 )
 
         try:
-            port = _wait_for_port(process, port_file, log_path, timeout_s, say)
+            port = _wait_for_port(process, port_file, log_path, began, timeout_s, say)
             threading.Thread(target=tell_end, name="embedded judge", daemon=True).start()
             yield f"http://127.0.0.1:{port}"
         finally:
@@ -88,6 +88,7 @@ def _wait_for_port(
     process: subprocess.Popen[bytes],
     port_file: Path,
     log_path: Path,
+    began: int,
     timeout_s: float,
     say: Callable[[str], None],
 ) -> int:
@@ -97,11 +98,19 @@ def _wait_for_port(
     while time.monotonic() < deadline:
         if process.poll() is not None:
             raise JudgeStartError(
-                f"the embedded judge exited with {process.returncode}: {tail(log_path, 15)}"
+                f"the embedded judge exited with {process.returncode}. {_end(log_path, began)}"
             )
         text = port_file.read_text().strip() if port_file.exists() else ""
         if text:
             return int(text.rsplit(":", 1)[-1])
         waiting.tell("it has named no port yet")
         time.sleep(0.05)
-    raise JudgeStartError(f"the embedded judge named no port within {timeout_s:.0f} s: {tail(log_path, 15)}")
+    raise JudgeStartError(
+        f"the embedded judge named no port within {timeout_s:.0f} s. {_end(log_path, began)}"
+    )
+
+
+def _end(log_path: Path, began: int) -> str:
+    """What this start, from byte ``began`` on, has written last: a resumed run's earlier ones are in the log too."""
+    end = tail(log_path, 15, began)
+    return f"The end of {log_path}: {end}" if end else f"It has written nothing into {log_path}"
