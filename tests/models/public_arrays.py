@@ -8,7 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from vcap_jax.models.weight_map import Mapped, WeightMap, flat_parameters
+from vcap_jax.models.weight_map import Mapped, Shape, WeightMap, flat_parameters
+
+
+def public_shapes(names: WeightMap) -> dict[str, Shape]:
+    """Of every tensor of the checkpoint."""
+    return {tensor.name: tensor.shape for tensor in names.tensors}
 
 
 def public_arrays(names: WeightMap, state: Mapped | nnx.State) -> dict[str, np.ndarray]:

@@ -14,7 +14,6 @@ from vcap_jax.models.lora import TARGETS, Additions, LoraConfig, adapters, attac
 from vcap_jax.models.policy import ModelConfig, split_adapters
 from vcap_jax.models.qwen3_vl.model import Qwen3VL
 from vcap_jax.models.qwen3_vl.partition import RULES
-from vcap_jax.models.qwen3_vl.weight_table import checkpoint_tensors
 from vcap_jax.models.qwen3_vl.weights import load_pretrained, save_pretrained
 from vcap_jax.models.weight_map import flat_parameters
 from vcap_jax.parallel.sharding import MeshConfig, Placement, partition
@@ -94,7 +93,7 @@ def test_an_export_says_how_much_of_the_adapters_rounding_has_left(
     if measured > 64:
         additions, along, whole = Additions(model), 0.0, 0.0
         stored = flat_parameters(load_pretrained(tmp_path / "rounded", dtype=jnp.float32))
-        for tensor in checkpoint_tensors(model.config):
+        for tensor in model.weight_map.tensors:
             if (added := additions.of(tensor)) is None:
                 continue
             here, there = (

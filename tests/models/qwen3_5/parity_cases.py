@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from tests.models.public_arrays import public_shapes
 from tests.models.qwen3_vl.parity_cases import (
     IMAGE,
     VIDEO,
@@ -13,7 +14,7 @@ from tests.models.qwen3_vl.parity_cases import (
     random_arrays,
 )
 from vcap_jax.models.qwen3_5.config import Qwen35Config, TextConfig
-from vcap_jax.models.qwen3_5.weight_table import checkpoint_shapes
+from vcap_jax.models.qwen3_5.weight_table import weight_map
 from vcap_jax.models.qwen3_vl.config import VisionConfig
 
 _SPECIAL = {
@@ -92,4 +93,4 @@ MODELS: dict[str, Qwen35Config] = {
 
 def weights(config: Qwen35Config, seed: int) -> dict[str, np.ndarray]:
     """float32 arrays under public names."""
-    return random_arrays(checkpoint_shapes(config), seed)
+    return random_arrays(public_shapes(weight_map(config)), seed)

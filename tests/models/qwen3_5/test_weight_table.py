@@ -13,9 +13,10 @@ from flax import nnx
 from safetensors.numpy import load_file, save_file
 
 from tests.live_reference import require_torch
+from tests.models.public_arrays import public_shapes
 from tests.models.qwen3_5 import make_goldens
 from tests.models.qwen3_5 import parity_cases as cases
-from tests.models.qwen3_vl.make_goldens import public_shapes
+from tests.models.qwen3_vl import make_goldens as vl_goldens
 from vcap_jax.kernels.attention import CHUNKED
 from vcap_jax.models.errors import CheckpointError
 from vcap_jax.models.family import ModelSettings
@@ -24,7 +25,7 @@ from vcap_jax.models.qwen3_5 import published
 from vcap_jax.models.qwen3_5.config import Qwen35Config
 from vcap_jax.models.qwen3_5.family import Qwen35Family
 from vcap_jax.models.qwen3_5.model import Qwen35
-from vcap_jax.models.qwen3_5.weight_table import checkpoint_shapes, parameter_shapes, weight_map
+from vcap_jax.models.qwen3_5.weight_table import weight_map
 from vcap_jax.models.weight_map import flat_parameters
 from vcap_jax.models.weights import stored_types
 
@@ -36,11 +37,11 @@ SETTINGS = ModelSettings(dtype=jnp.float32, param_dtype=jnp.float32, remat="none
 def test_names_and_shapes_of_the_published_checkpoints(size: str) -> None:
     """Against the tensors that the public model declares for the same configuration (golden)."""
     config = Qwen35Config.from_dict(published.CONFIGS[size])
-    shapes = checkpoint_shapes(config)
+    shapes = public_shapes(weight_map(config))
     assert make_goldens.by_layers(shapes) == make_goldens.load_published()[size]
     count = sum(math.prod(shape) for shape in shapes.values())
     assert count / 1e9 == pytest.approx(published.BILLIONS[size], abs=0.005)
-    assert sum(math.prod(shape) for shape in parameter_shapes(config).values()) == count
+    assert sum(leaf.size for leaf in flat_parameters(Qwen35.abstract(config)).values()) == count
 
 
 @pytest.mark.live
@@ -48,7 +49,7 @@ def test_names_and_shapes_of_the_published_checkpoints(size: str) -> None:
 def test_live_names_and_shapes(size: str) -> None:
     require_torch()
     config = Qwen35Config.from_dict(published.CONFIGS[size])
-    assert checkpoint_shapes(config) == public_shapes(config)
+    assert public_shapes(weight_map(config)) == vl_goldens.public_shapes(config)
 
 
 @pytest.mark.parametrize("name", list(cases.MODELS))

@@ -13,9 +13,10 @@ from typing import Protocol
 
 import numpy as np
 
+from tests.models.public_arrays import public_shapes
 from vcap_jax.models.qwen3_vl.config import Qwen3VLConfig, TextConfig, VisionConfig
 from vcap_jax.models.qwen3_vl.inputs import EncodedPrompt, PromptBatch, VisionInputs
-from vcap_jax.models.qwen3_vl.weight_table import checkpoint_shapes
+from vcap_jax.models.qwen3_vl.weight_table import weight_map
 
 
 class Sees(Protocol):
@@ -132,7 +133,7 @@ PROMPTS: dict[str, tuple[tuple, ...]] = {
 
 def weights(config: Qwen3VLConfig, seed: int) -> dict[str, np.ndarray]:
     """float32 arrays under public names."""
-    return random_arrays(checkpoint_shapes(config), seed)
+    return random_arrays(public_shapes(weight_map(config)), seed)
 
 
 def random_arrays(shapes: Mapping[str, tuple[int, ...]], seed: int) -> dict[str, np.ndarray]:

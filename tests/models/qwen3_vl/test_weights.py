@@ -19,15 +19,16 @@ from flax import nnx
 from safetensors.numpy import load_file, save_file
 
 from tests.live_reference import require_torch
-from tests.models.public_arrays import public_arrays, set_public_arrays
+from tests.models.public_arrays import public_arrays, public_shapes, set_public_arrays
 from tests.models.qwen3_vl import make_goldens
 from tests.models.qwen3_vl import parity_cases as cases
 from vcap_jax.models.errors import CheckpointError
 from vcap_jax.models.qwen3_vl import published
 from vcap_jax.models.qwen3_vl.config import Qwen3VLConfig
 from vcap_jax.models.qwen3_vl.model import Qwen3VL
-from vcap_jax.models.qwen3_vl.weight_table import checkpoint_shapes, parameter_shapes, weight_map
+from vcap_jax.models.qwen3_vl.weight_table import weight_map
 from vcap_jax.models.qwen3_vl.weights import load_pretrained, save_pretrained
+from vcap_jax.models.weight_map import flat_parameters
 from vcap_jax.models.weights import INDEX_FILE, SINGLE_FILE
 
 CONFIG = cases.MODELS["untied"]
@@ -56,12 +57,12 @@ def test_names_and_shapes_of_the_published_checkpoints(size: str) -> None:
     """Against the tensors the public model declares for the same configuration (golden), and the public
     page's count.
     """
-    shapes = checkpoint_shapes(Qwen3VLConfig.from_dict(published.CONFIGS[size]))
+    config = Qwen3VLConfig.from_dict(published.CONFIGS[size])
+    shapes = public_shapes(weight_map(config))
     assert make_goldens.by_layers(shapes) == make_goldens.load_published()[size]
     count = sum(math.prod(shape) for shape in shapes.values())
     assert count / 1e9 == pytest.approx(published.BILLIONS[size], rel=2.5e-3)
-    ours = parameter_shapes(Qwen3VLConfig.from_dict(published.CONFIGS[size]))
-    assert sum(math.prod(shape) for shape in ours.values()) == count
+    assert sum(leaf.size for leaf in flat_parameters(Qwen3VL.abstract(config)).values()) == count
 
 
 @pytest.mark.live
@@ -69,7 +70,7 @@ def test_names_and_shapes_of_the_published_checkpoints(size: str) -> None:
 def test_live_names_and_shapes(size: str) -> None:
     require_torch()
     config = Qwen3VLConfig.from_dict(published.CONFIGS[size])
-    assert checkpoint_shapes(config) == make_goldens.public_shapes(config)
+    assert public_shapes(weight_map(config)) == make_goldens.public_shapes(config)
 
 
 @pytest.mark.parametrize("shard_bytes", [10**9, 40_000])

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
 
 from vcap_jax.models.qwen3_5.config import FULL, LINEAR, Qwen35Config
 from vcap_jax.models.qwen3_5.model import Qwen35
-from vcap_jax.models.qwen3_vl.weight_table import EMBEDDING, HEAD, VISION_RULES, canonical_name
-from vcap_jax.models.weight_map import Layout, Rule, Shape, Tensor, WeightMap, flat_parameters, spelled_out
+from vcap_jax.models.qwen3_vl.weight_table import EMBEDDING, HEAD, VISION_RULES, two_tower_map
+from vcap_jax.models.weight_map import Layout, Rule, WeightMap
 
 _WIDE = ("linear_attn.A_log", "linear_attn.norm.weight")
 """Qwen3.5 is published in bfloat16 but for these: rates of decay multiply over thousands of tokens."""
@@ -70,65 +69,13 @@ def rules(config: Qwen35Config) -> tuple[Rule, ...]:
 
 
 @functools.cache
-def parameter_shapes(config: Qwen35Config) -> Mapping[str, Shape]:
-    """Dotted path -> shape of every parameter of ours; allocates nothing."""
-    return {path: leaf.shape for path, leaf in flat_parameters(Qwen35.abstract(config)).items()}
-
-
-def checkpoint_shapes(config: Qwen35Config) -> dict[str, Shape]:
-    """Public name -> shape of every tensor of the checkpoint; allocates nothing."""
-    return {tensor.name: tensor.shape for tensor in checkpoint_tensors(config)}
-
-
-@functools.cache
-def checkpoint_tensors(config: Qwen35Config) -> tuple[Tensor, ...]:
-    """The table spelled out for one configuration."""
-    vision = config.vision
-
-    def convolution(block: Shape) -> Shape:
-        if block[0] == vision.patch_dim:
-            return (
-                block[-1],
-                vision.in_channels,
-                vision.temporal_patch_size,
-                vision.patch_size,
-                vision.patch_size,
-            )
-        return block[-1], 1, block[0]  # each channel's own
-
-    return spelled_out(
-        rules(config),
-        parameter_shapes(config),
-        columns=functools.partial(_columns, config),
-        convolution=convolution,
-    )
-
-
-@functools.cache
 def weight_map(config: Qwen35Config) -> WeightMap:
-    """The tensors, their older names, and those that a checkpoint has besides: the layer that guesses several tokens
-    ahead (``mtp``), which captions are drawn without; a tied head; rotary frequencies."""
-
-    def derived(name: str) -> bool:
-        tied = name == HEAD and config.tie_word_embeddings
-        return tied or name.startswith("mtp.") or name.endswith(".inv_freq")
-
-    return WeightMap(
-        checkpoint_tensors(config),
-        canonical_name,
-        derived,
-        copies=((HEAD, EMBEDDING),) if config.tie_word_embeddings else (),
-        adaptable="text.",
-    )
-
-
-def _columns(config: Qwen35Config, part: str) -> tuple[int, int]:
-    """The columns of a joined projection that belong to one of its parts."""
+    """See ``two_tower_map``. Captions are drawn without the layer that guesses several tokens ahead (``mtp``)."""
     text = config.text
     queries, keys = 2 * text.num_attention_heads * text.head_dim, text.num_key_value_heads * text.head_dim
     channels, heads = text.linear_channels, text.linear_num_value_heads
     gates = channels + heads * text.linear_value_head_dim
-    return {
+    columns = {
         "q": (0, queries),
         "k": (queries, queries + keys),
         "v": (queries + keys, queries + 2 * keys),
@@ -138,4 +85,5 @@ def _columns(config: Qwen35Config, part: str) -> tuple[int, int]:
         "a": (gates + heads, gates + 2 * heads),
         "gate": (0, text.intermediate_size),
         "up": (text.intermediate_size, 2 * text.intermediate_size),
-    }[part]
+    }
+    return two_tower_map(Qwen35, config, rules(config), columns, adaptable="text.", left_out=("mtp.",))

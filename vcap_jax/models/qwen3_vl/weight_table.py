@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from vcap_jax.models.qwen3_vl.config import Qwen3VLConfig
 from vcap_jax.models.qwen3_vl.model import Qwen3VL
-from vcap_jax.models.weight_map import Rule, Shape, Tensor, WeightMap, flat_parameters, spelled_out
+from vcap_jax.models.qwen3_vl.two_towers import ConfigT, TextT, TwoTowerModel
+from vcap_jax.models.weight_map import Rule, Shape, WeightMap, flat_parameters, spelled_out
 
 
 def _linear(name: str, path: str, part: str | None = None, bias: bool = True) -> tuple[Rule, ...]:
@@ -74,47 +75,37 @@ _OLDER_PREFIXES = (
 )
 
 
-@functools.cache
-def parameter_shapes(config: Qwen3VLConfig) -> Mapping[str, Shape]:
-    """Dotted path -> shape of every parameter of ours; allocates nothing."""
-    return {path: leaf.shape for path, leaf in flat_parameters(Qwen3VL.abstract(config)).items()}
+def two_tower_map(
+    model: type[TwoTowerModel[ConfigT, TextT]],
+    config: ConfigT,
+    rules: Iterable[Rule],
+    columns: Mapping[str, tuple[int, int]],
+    *,
+    adaptable: str,
+    left_out: tuple[str, ...] = (),
+) -> WeightMap:
+    """The table spelled out for one configuration; allocates nothing.
 
-
-def checkpoint_shapes(config: Qwen3VLConfig) -> dict[str, Shape]:
-    """Public name -> shape of every tensor of the checkpoint; allocates nothing."""
-    return {tensor.name: tensor.shape for tensor in checkpoint_tensors(config)}
-
-
-@functools.cache
-def checkpoint_tensors(config: Qwen3VLConfig) -> tuple[Tensor, ...]:
-    """The table spelled out for one configuration."""
-    vision = config.vision
+    columns: of a joined projection, by the name of its part. left_out: beginnings of the names of what a checkpoint has
+    besides. Some exporters add what the model derives: a tied head, rotary frequencies.
+    """
+    vision, tied = config.vision, config.tie_word_embeddings
+    shapes = {path: leaf.shape for path, leaf in flat_parameters(model.abstract(config)).items()}
 
     def convolution(block: Shape) -> Shape:
+        if block[0] != vision.patch_dim:
+            return block[-1], 1, block[0]  # each channel's own
         return block[-1], vision.in_channels, vision.temporal_patch_size, vision.patch_size, vision.patch_size
 
-    return spelled_out(
-        RULES,
-        parameter_shapes(config),
-        columns=functools.partial(_columns, config),
-        convolution=convolution,
-    )
-
-
-@functools.cache
-def weight_map(config: Qwen3VLConfig) -> WeightMap:
-    """The tensors, their older names, and those that some exporters add although the model derives them: a tied head,
-    rotary frequencies."""
-
     def derived(name: str) -> bool:
-        return (name == HEAD and config.tie_word_embeddings) or name.endswith(".inv_freq")
+        return (tied and name == HEAD) or name.startswith(left_out) or name.endswith(".inv_freq")
 
     return WeightMap(
-        checkpoint_tensors(config),
+        spelled_out(rules, shapes, columns=columns.__getitem__, convolution=convolution),
         canonical_name,
         derived,
-        copies=((HEAD, EMBEDDING),) if config.tie_word_embeddings else (),
-        adaptable="text.layers.",
+        copies=((HEAD, EMBEDDING),) if tied else (),
+        adaptable=adaptable,
     )
 
 
@@ -126,14 +117,16 @@ def canonical_name(name: str) -> str:
     return name
 
 
-def _columns(config: Qwen3VLConfig, part: str) -> tuple[int, int]:
-    """The columns of a joined projection that belong to one of its parts."""
+@functools.cache
+def weight_map(config: Qwen3VLConfig) -> WeightMap:
+    """See ``two_tower_map``."""
     text = config.text
     queries, keys = text.num_attention_heads * text.head_dim, text.num_key_value_heads * text.head_dim
-    return {
+    columns = {
         "q": (0, queries),
         "k": (queries, queries + keys),
         "v": (queries + keys, queries + 2 * keys),
         "gate": (0, text.intermediate_size),
         "up": (text.intermediate_size, 2 * text.intermediate_size),
-    }[part]
+    }
+    return two_tower_map(Qwen3VL, config, RULES, columns, adaptable="text.layers.")
