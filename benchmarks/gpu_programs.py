@@ -23,9 +23,9 @@ from vcap_jax.grpo.programs import CaptionBatch, UpdatePrograms
 from vcap_jax.kernels import attention
 from vcap_jax.models.policy import attention_kernel, split_model
 from vcap_jax.models.qwen3_vl.config import Qwen3VLConfig
+from vcap_jax.models.qwen3_vl.family import Qwen3VLFamily
 from vcap_jax.models.qwen3_vl.inputs import PromptBatch, VisualFeatures
 from vcap_jax.models.qwen3_vl.model import Qwen3VL
-from vcap_jax.models.qwen3_vl.published import published_config
 from vcap_jax.parallel.sharding import MeshConfig, Placement
 from vcap_jax.plan.abstract import placed, placed_batch
 from vcap_jax.plan.costs import Cost, Counter
@@ -87,12 +87,12 @@ UPDATES = (
 )
 
 
-LAYERS = published_config("8B").text.num_hidden_layers
+LAYERS = Qwen3VLFamily().published("8B").text.num_hidden_layers
 
 
 def width_8b(layers: int) -> Qwen3VLConfig:
     """Qwen3-VL-8B with that many decoder layers; everything else as published."""
-    config = published_config("8B")
+    config = Qwen3VLFamily().published("8B")
     return dataclasses.replace(config, text=dataclasses.replace(config.text, num_hidden_layers=layers))
 
 

@@ -10,13 +10,13 @@ import numpy as np
 import optax
 import pytest
 
+from tests.models.qwen3_vl.checkpoints import load_pretrained, save_pretrained
 from tests.models.test_lora import hidden
 from tests.tiny_policy import VOCABULARY, tiny_model, tiny_prompts
 from vcap_jax.grpo.objective import ObjectiveConfig, step_totals
 from vcap_jax.grpo.programs import CaptionBatch, UpdatePrograms
 from vcap_jax.models.lora import LoraConfig, attach
 from vcap_jax.models.policy import Policy, split_adapters
-from vcap_jax.models.qwen3_vl.weights import load_pretrained, save_pretrained
 from vcap_jax.models.weight_map import flat_parameters
 from vcap_jax.parallel.sharding import MeshConfig, Placement
 from vcap_jax.rollout.vllm_weights import WeightFiles

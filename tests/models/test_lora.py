@@ -9,12 +9,12 @@ import pytest
 from flax import nnx
 
 from tests.models.public_arrays import public_arrays
+from tests.models.qwen3_vl.checkpoints import load_pretrained, save_pretrained
 from tests.tiny_policy import tiny_model, tiny_prompts
 from vcap_jax.models.lora import TARGETS, Additions, LoraConfig, adapters, attach, is_adapter
 from vcap_jax.models.policy import ModelConfig, split_adapters
 from vcap_jax.models.qwen3_vl.model import Qwen3VL
 from vcap_jax.models.qwen3_vl.partition import RULES
-from vcap_jax.models.qwen3_vl.weights import load_pretrained, save_pretrained
 from vcap_jax.models.weight_map import flat_parameters
 from vcap_jax.parallel.sharding import MeshConfig, Placement, partition
 

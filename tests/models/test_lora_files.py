@@ -11,12 +11,12 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from tests.live_reference import require_torch
+from tests.models.qwen3_vl.checkpoints import save_pretrained
 from tests.models.test_lora import adapted, hidden
 from tests.tiny_policy import tiny_model, tiny_prompts
 from vcap_jax.models.lora import LoraConfig, attach
 from vcap_jax.models.lora_files import CONFIG_FILE, WEIGHTS_FILE, AdapterError, load_adapter, save_adapter
 from vcap_jax.models.qwen3_vl.model import Qwen3VL
-from vcap_jax.models.qwen3_vl.weights import save_pretrained
 
 LORA = LoraConfig(rank=2, alpha=3.0, targets=("q_proj", "v_proj", "up_proj", "o_proj"))
 FIRST = "base_model.model.model.language_model.layers.0"

@@ -18,10 +18,9 @@ from jax.sharding import PartitionSpec as Spec
 from tests.models.qwen3_vl.parity_cases import MODELS
 from vcap_jax.kernels.attention import Chunked
 from vcap_jax.models.qwen3_vl.config import Qwen3VLConfig
-from vcap_jax.models.qwen3_vl.family import RULES
+from vcap_jax.models.qwen3_vl.family import RULES, Qwen3VLFamily
 from vcap_jax.models.qwen3_vl.inputs import PromptBatch, VisionInputs, VisualFeatures
 from vcap_jax.models.qwen3_vl.model import Qwen3VL
-from vcap_jax.models.qwen3_vl.published import published_config
 from vcap_jax.parallel.group_sharding import GroupShardedJit
 from vcap_jax.parallel.sharding import MeshConfig, NoDevices, Partition, Placement, dotted_path, partition
 from vcap_jax.plan.costs import Counter
@@ -134,7 +133,7 @@ def test_what_no_matrix_axis_takes_cuts_the_stack_of_layers() -> None:
 @pytest.mark.parametrize(("devices", "most"), [(6, 1.32), (7, 7.01), (8, 1.001)])
 def test_bytes_of_the_8b_model_per_device(devices: int, most: float) -> None:
     """Trained in float32 with two moments: what a device holds, against an even share. Seven divide nothing."""
-    config = published_config("8B")
+    config = Qwen3VLFamily().published("8B")
     model = nnx.eval_shape(lambda: Qwen3VL(config, rngs=nnx.Rngs(0), param_dtype=jnp.float32))
     flat = {
         dotted_path(path): leaf for path, leaf in jax.tree_util.tree_flatten_with_path(nnx.state(model))[0]

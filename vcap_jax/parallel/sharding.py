@@ -242,7 +242,7 @@ class Placement:
         return self if self.rules == tuple(rules) else Placement(self.mesh, tuple(rules), self._reported)
 
     def parameter(self, path: str, shape: tuple[int, ...]) -> NamedSharding:
-        """The sharding of one parameter; fits ``load_pretrained(sharding=placement.parameter)``."""
+        """The sharding of one parameter; fits ``weights.fill(sharding=placement.parameter)``."""
         split = partition(path, shape, dict(self.mesh.shape), self.rules)
         for sentence in split.fallbacks:
             self._report(sentence)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from vcap_jax.models.qwen3_vl.config import (
     TwoTowers,
@@ -18,7 +17,6 @@ from vcap_jax.models.qwen3_vl.config import (
 from vcap_jax.models.qwen3_vl.config_json import (
     TOP_FIELDS,
     known_fields,
-    read_config,
     rope_settings,
     sections,
     typed,
@@ -136,24 +134,14 @@ class Qwen35Config(TwoTowers):
 
     @classmethod
     def from_dict(cls, values: JsonObject) -> Qwen35Config:
-        """Build from the parsed ``config.json``; keys that do not shape the model are ignored.
-
-        Raises:
-            ValueError: not a dense Qwen3.5 configuration, one of quantised weights, or one with something that is not
-                implemented.
-        """
+        """See ``TwoTowers``."""
         text, vision, top = sections(values, "qwen3_5")
         taps = vision.get("deepstack_visual_indexes") or []
         tower = vision_from_dict({**vision, "deepstack_visual_indexes": taps})
         return cls(text=_text_from_dict(text), vision=tower, **typed(cls, top, "config"))
 
-    @classmethod
-    def from_pretrained(cls, path: str | Path) -> Qwen35Config:
-        """Read ``config.json``, given its path or the folder that holds it."""
-        return read_config(path, cls.from_dict)
-
     def to_dict(self) -> JsonDict:
-        """The ``config.json`` of this model, in the spelling of the published checkpoints."""
+        """See ``TwoTowers``."""
         text = {name: value for name, value in dataclasses.asdict(self.text).items() if value is not None}
         text["rope_parameters"] = {
             "rope_type": "default",

@@ -26,17 +26,17 @@ from vcap_jax.models import family
 from vcap_jax.models.family import Params
 from vcap_jax.models.layers import take_rows
 from vcap_jax.models.qwen3_5.config import FULL, Qwen35Config
-from vcap_jax.models.qwen3_5.model import Qwen35, forked
+from vcap_jax.models.qwen3_5.model import forked
 from vcap_jax.models.qwen3_5.text import AttentionLayer, Decoder, DeltaLayer, DeltaNet, Entered, Memory
 from vcap_jax.models.qwen3_vl.caches import CaptionCache
 from vcap_jax.models.qwen3_vl.inputs import PromptBatch, VisualFeatures
-from vcap_jax.models.qwen3_vl.two_towers import TwoTowerDecoder, next_position
+from vcap_jax.models.qwen3_vl.two_towers import TwoTowerDecoder, TwoTowerModel, next_position
 
 Array = jax.Array
 
 Leaf = TypeVar("Leaf", default=Array)
 Memories = TypeVar("Memories", default=tuple[Memory, ...])
-GraphDef: TypeAlias = nnx.GraphDef[Qwen35]
+GraphDef: TypeAlias = nnx.GraphDef[TwoTowerModel[Qwen35Config, Decoder]]
 
 _DELTA, _ATTENTION = ("text", "delta_layers"), ("text", "attention_layers")
 _AS_KEPT = ("scale", "log_rate", "rate_bias", "conv")

@@ -4,51 +4,29 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from pathlib import Path
 
 from jax.typing import DTypeLike
 
-from vcap_jax.models import weights as files
-from vcap_jax.models.family import ModelFamily, ModelSettings, Params, opaque
+from vcap_jax.models.family import ModelFamily, Params, opaque
 from vcap_jax.models.qwen3_5 import decoding
 from vcap_jax.models.qwen3_5.config import Qwen35Config
 from vcap_jax.models.qwen3_5.model import Qwen35
 from vcap_jax.models.qwen3_5.partition import RULES
-from vcap_jax.models.qwen3_5.published import CONFIGS, published_config
+from vcap_jax.models.qwen3_5.published import CONFIGS
+from vcap_jax.models.qwen3_5.text import Decoder
 from vcap_jax.models.qwen3_vl.family import TwoTowerFamily
-from vcap_jax.models.qwen3_vl.weights import write_tied_head
 from vcap_jax.parallel.sharding import Rule
 
 
-class Qwen35Family(TwoTowerFamily):
+class Qwen35Family(TwoTowerFamily[Qwen35Config, Decoder]):
     """The dense Qwen3.5, 3.6 and 3.8 checkpoints."""
 
     name = "Qwen3.5"
     model_type = "qwen3_5"
-    published_sizes: tuple[str, ...] = tuple(CONFIGS)
+    config, model, configs = Qwen35Config, Qwen35, CONFIGS
     partition_rules: Sequence[Rule] = RULES
     # There vLLM 0.32 shares prefixes of recurrent layers only with prefills in parts, which it must do without there.
     vllm_cpu_options: Sequence[str] = ("--no-enable-prefix-caching",)
-
-    def read_spec(self, folder: Path) -> Qwen35Config:
-        return Qwen35Config.from_pretrained(folder)
-
-    def published(self, size: str) -> Qwen35Config:
-        return published_config(size)
-
-    def abstract_model(self, spec: Qwen35Config, settings: ModelSettings) -> Qwen35:
-        return Qwen35.abstract(spec, **vars(settings))
-
-    def load(self, folder: Path, settings: ModelSettings, sharding: files.Sharding | None) -> Qwen35:
-        return files.fill(self.abstract_model(self.read_spec(folder), settings), folder, sharding=sharding)
-
-    def save(self, model: Qwen35, folder: Path, *, dtype: DTypeLike | None) -> float | None:
-        return files.save(model, folder, model.config.to_dict(), dtype=dtype)
-
-    def save_for_vllm(self, model: Qwen35, folder: Path, *, dtype: DTypeLike | None) -> float | None:
-        kept = self.save(model, folder, dtype=dtype)
-        write_tied_head(model, folder, dtype)
-        return kept
 
     def apart(self, graphdef: decoding.GraphDef, trainable: Params, frozen: Params) -> tuple[Params, Params]:
         return decoding.apart(graphdef, trainable, frozen)

@@ -31,14 +31,14 @@ class Qwen35(TwoTowerModel[Qwen35Config, Decoder]):
 
     @classmethod
     def family(cls) -> ModelFamily:
-        """Whose model this is."""
+        """See ``TwoTowerModel``."""
         from vcap_jax.models.qwen3_5.family import qwen3_5  # which needs this class
 
         return qwen3_5()
 
     @property
     def weight_map(self) -> WeightMap:
-        """Its public names."""
+        """See ``TwoTowerModel``."""
         from vcap_jax.models.qwen3_5.weight_table import weight_map  # which needs this class
 
         return weight_map(self.config)

@@ -6,7 +6,6 @@ Tokenizer and generation entries are left out.
 
 from __future__ import annotations
 
-from vcap_jax.models.qwen3_5.config import Qwen35Config
 from vcap_jax.system.json_values import JsonObject
 
 _TOWERS: dict[int, JsonObject] = {
@@ -78,10 +77,3 @@ CONFIGS: dict[str, JsonObject] = {
 
 BILLIONS = {"0.8B": 0.85, "2B": 2.21, "4B": 4.54, "9B": 9.41, "27B": 27.36}
 """Parameters of each, without the layer that guesses several tokens ahead."""
-
-
-def published_config(size: str) -> Qwen35Config:
-    """The model of a published size. Raises ValueError for a size that is not published."""
-    if size not in CONFIGS:
-        raise ValueError(f"{size!r} is no published Qwen3.5 size; known: {', '.join(CONFIGS)}")
-    return Qwen35Config.from_dict(CONFIGS[size])

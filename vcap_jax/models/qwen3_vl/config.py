@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, Self
 
 from vcap_jax.models.qwen3_vl.config_json import (
     TOP_FIELDS,
@@ -206,6 +207,24 @@ class TwoTowers:
     vision_end_token_id: int
     tie_word_embeddings: bool
 
+    @classmethod
+    @abstractmethod
+    def from_dict(cls, values: JsonObject) -> Self:
+        """Build from the parsed ``config.json``; keys that do not shape the model are ignored.
+
+        Raises ValueError: another family's configuration, one of quantised weights, or one with something that is not
+        implemented.
+        """
+
+    @abstractmethod
+    def to_dict(self) -> JsonDict:
+        """The ``config.json`` of this model, in the spelling of the published checkpoints."""
+
+    @classmethod
+    def from_pretrained(cls, path: str | Path) -> Self:
+        """Read ``config.json``, given its path or the folder that holds it."""
+        return read_config(path, cls.from_dict)
+
     def check_widths(self) -> None:
         """Raises ValueError for a tower whose features are not as wide as the decoder."""
         if self.vision.out_hidden_size != self.text.hidden_size:
@@ -258,22 +277,12 @@ class Qwen3VLConfig(TwoTowers):
 
     @classmethod
     def from_dict(cls, values: JsonObject) -> Qwen3VLConfig:
-        """Build from the parsed ``config.json``; keys that do not shape the model are ignored.
-
-        Raises:
-            ValueError: not a Qwen3-VL configuration, one of quantised weights, or one with a rotary scaling that is
-                not implemented.
-        """
+        """See ``TwoTowers``."""
         text, vision, top = sections(values, "qwen3_vl")
         return cls(text=_text_from_dict(text), vision=vision_from_dict(vision), **typed(cls, top, "config"))
 
-    @classmethod
-    def from_pretrained(cls, path: str | Path) -> Qwen3VLConfig:
-        """Read ``config.json``, given its path or the folder that holds it."""
-        return read_config(path, cls.from_dict)
-
     def to_dict(self) -> JsonDict:
-        """The ``config.json`` of this model, in the spelling of the published checkpoints."""
+        """See ``TwoTowers``."""
         text = {name: value for name, value in dataclasses.asdict(self.text).items() if value is not None}
         section = text.pop("mrope_section")
         text["rope_scaling"] = {

@@ -30,13 +30,12 @@ from vcap_jax.models.qwen3_vl import rope
 from vcap_jax.models.qwen3_vl.caches import CaptionCache, PromptCache, empty_caches
 from vcap_jax.models.qwen3_vl.config import Qwen3VLConfig
 from vcap_jax.models.qwen3_vl.inputs import PromptBatch, VisualFeatures
-from vcap_jax.models.qwen3_vl.model import Qwen3VL
 from vcap_jax.models.qwen3_vl.text import Decoder, DecoderLayer, gather_features
-from vcap_jax.models.qwen3_vl.two_towers import TwoTowerDecoder, last_real, next_position
+from vcap_jax.models.qwen3_vl.two_towers import TwoTowerDecoder, TwoTowerModel, last_real, next_position
 
 Array = jax.Array
 
-GraphDef: TypeAlias = nnx.GraphDef[Qwen3VL]
+GraphDef: TypeAlias = nnx.GraphDef[TwoTowerModel[Qwen3VLConfig, Decoder]]
 
 _KeysAndValues = tuple[tuple[Array, ...], tuple[Array, ...]]
 

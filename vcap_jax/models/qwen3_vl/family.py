@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Generic, Literal
 
+import numpy as np
 from jax.typing import DTypeLike
 
-from vcap_jax.models import weights as files
+from vcap_jax.models import weights
 from vcap_jax.models.buckets import Buckets
 from vcap_jax.models.family import (
     LargestPrompt,
@@ -19,62 +20,91 @@ from vcap_jax.models.family import (
     VisualBudget,
     opaque,
 )
-from vcap_jax.models.qwen3_vl import decoding, weights
-from vcap_jax.models.qwen3_vl.config import Qwen3VLConfig, TwoTowers
+from vcap_jax.models.qwen3_vl import decoding
+from vcap_jax.models.qwen3_vl.config import Qwen3VLConfig
 from vcap_jax.models.qwen3_vl.inputs import PromptBatch
 from vcap_jax.models.qwen3_vl.largest_prompt import abstract_prompt, largest_prompt
 from vcap_jax.models.qwen3_vl.model import Qwen3VL
 from vcap_jax.models.qwen3_vl.partition import RULES
 from vcap_jax.models.qwen3_vl.processing import Processor
-from vcap_jax.models.qwen3_vl.published import CONFIGS, published_config
+from vcap_jax.models.qwen3_vl.published import CONFIGS
+from vcap_jax.models.qwen3_vl.text import Decoder
+from vcap_jax.models.qwen3_vl.two_towers import ConfigT, TextT, TwoTowerModel
+from vcap_jax.models.qwen3_vl.weight_table import HEAD
 from vcap_jax.parallel.sharding import Rule
+from vcap_jax.system.json_values import JsonObject
 
 
-class TwoTowerFamily:
-    """The input side of the families with this vision tower."""
+class TwoTowerFamily(Generic[ConfigT, TextT]):
+    """What the families with this vision tower do alike.
+
+    config, model: their own classes. configs: config.json of each published size.
+    """
+
+    name: str
+    config: type[ConfigT]
+    model: type[TwoTowerModel[ConfigT, TextT]]
+    configs: Mapping[str, JsonObject]
+
+    @property
+    def published_sizes(self) -> Sequence[str]:
+        return tuple(self.configs)
+
+    def read_spec(self, folder: Path) -> ConfigT:
+        return self.config.from_pretrained(folder)
+
+    def published(self, size: str) -> ConfigT:
+        """Raises ValueError for a size that is not published."""
+        if size not in self.configs:
+            raise ValueError(f"{size!r} is no published {self.name} size; known: {', '.join(self.configs)}")
+        return self.config.from_dict(self.configs[size])
 
     def processor(self, folder: Path, budget: VisualBudget) -> Processor:
         return Processor.from_pretrained(folder, budget)
 
+    def abstract_model(self, spec: ConfigT, settings: ModelSettings) -> TwoTowerModel[ConfigT, TextT]:
+        return self.model.abstract(spec, **vars(settings))
+
+    def load(
+        self, folder: Path, settings: ModelSettings, sharding: weights.Sharding | None
+    ) -> TwoTowerModel[ConfigT, TextT]:
+        return weights.fill(self.abstract_model(self.read_spec(folder), settings), folder, sharding=sharding)
+
+    def save(
+        self, model: TwoTowerModel[ConfigT, TextT], folder: Path, *, dtype: DTypeLike | None
+    ) -> float | None:
+        return weights.save(model, folder, model.config.to_dict(), dtype=dtype)
+
+    def save_for_vllm(
+        self, model: TwoTowerModel[ConfigT, TextT], folder: Path, *, dtype: DTypeLike | None
+    ) -> float | None:
+        """With a tied head under its own name: vLLM's CPU build computes with a packed copy of the head, which it makes
+        anew only where the head is among what it reads."""
+        kept = self.save(model, folder, dtype=dtype)
+        if model.config.tie_word_embeddings:
+            head = np.ascontiguousarray(np.asarray(model.head()).T.astype(dtype))
+            weights.write_beside(folder, "model-head.safetensors", HEAD, head)
+        return kept
+
     def largest_prompt(
-        self, spec: TwoTowers, modality: Literal["image", "video"], budget: VisualBudget
+        self, spec: ConfigT, modality: Literal["image", "video"], budget: VisualBudget
     ) -> LargestPrompt:
         return largest_prompt(spec.vision, modality, budget)
 
     def abstract_prompt(
-        self, spec: TwoTowers, largest: LargestPrompt, groups: int, buckets: Buckets
+        self, spec: ConfigT, largest: LargestPrompt, groups: int, buckets: Buckets
     ) -> PromptBatch:
         return abstract_prompt(spec.vision, largest, groups, buckets)
 
 
-class Qwen3VLFamily(TwoTowerFamily):
+class Qwen3VLFamily(TwoTowerFamily[Qwen3VLConfig, Decoder]):
     """The dense Qwen3-VL checkpoints."""
 
     name = "Qwen3-VL"
     model_type = "qwen3_vl"
-    published_sizes: tuple[str, ...] = tuple(CONFIGS)
+    config, model, configs = Qwen3VLConfig, Qwen3VL, CONFIGS
     partition_rules: Sequence[Rule] = RULES
     vllm_cpu_options: Sequence[str] = ()
-
-    def read_spec(self, folder: Path) -> Qwen3VLConfig:
-        return Qwen3VLConfig.from_pretrained(folder)
-
-    def published(self, size: str) -> Qwen3VLConfig:
-        return published_config(size)
-
-    def abstract_model(self, spec: Qwen3VLConfig, settings: ModelSettings) -> Qwen3VL:
-        return Qwen3VL.abstract(spec, **vars(settings))
-
-    def load(self, folder: Path, settings: ModelSettings, sharding: files.Sharding | None) -> Qwen3VL:
-        return weights.load_pretrained(folder, sharding=sharding, **vars(settings))
-
-    def save(self, model: Qwen3VL, folder: Path, *, dtype: DTypeLike | None) -> float | None:
-        return weights.save_pretrained(model, folder, dtype=dtype)
-
-    def save_for_vllm(self, model: Qwen3VL, folder: Path, *, dtype: DTypeLike | None) -> float | None:
-        kept = self.save(model, folder, dtype=dtype)
-        weights.write_tied_head(model, folder, dtype)
-        return kept
 
     def apart(self, graphdef: decoding.GraphDef, trainable: Params, frozen: Params) -> tuple[Params, Params]:
         return decoding.apart(graphdef, trainable, frozen)

@@ -30,14 +30,14 @@ class Qwen3VL(TwoTowerModel[Qwen3VLConfig, Decoder]):
 
     @classmethod
     def family(cls) -> ModelFamily:
-        """Whose model this is."""
+        """See ``TwoTowerModel``."""
         from vcap_jax.models.qwen3_vl.family import qwen3_vl  # which needs this class
 
         return qwen3_vl()
 
     @property
     def weight_map(self) -> WeightMap:
-        """Its public names."""
+        """See ``TwoTowerModel``."""
         from vcap_jax.models.qwen3_vl.weight_table import weight_map  # which needs this class
 
         return weight_map(self.config)

@@ -5,7 +5,6 @@ Tokenizer and generation entries are left out. A run is planned from these befor
 
 from __future__ import annotations
 
-from vcap_jax.models.qwen3_vl.config import Qwen3VLConfig
 from vcap_jax.system.json_values import JsonObject
 
 
@@ -82,10 +81,3 @@ CONFIGS: dict[str, JsonObject] = {
 
 BILLIONS = {"2B": 2.13, "4B": 4.44, "8B": 8.77, "32B": 33.4}
 """Parameters of each checkpoint as its public page counts them."""
-
-
-def published_config(size: str) -> Qwen3VLConfig:
-    """The model of a published size. Raises ValueError for a size that is not published."""
-    if size not in CONFIGS:
-        raise ValueError(f"{size!r} is no published Qwen3-VL size; known: {', '.join(CONFIGS)}")
-    return Qwen3VLConfig.from_dict(CONFIGS[size])

@@ -22,6 +22,7 @@ from jax.typing import DTypeLike
 from vcap_jax.kernels import attention
 from vcap_jax.kernels.matmul import einsum_float32
 from vcap_jax.kernels.native import skinny_matmul as few_rows
+from vcap_jax.models.family import ModelFamily
 from vcap_jax.models.layers import Linear, normal_param, take_rows
 from vcap_jax.models.qwen3_vl import rope
 from vcap_jax.models.qwen3_vl.caches import CaptionCache
@@ -29,6 +30,7 @@ from vcap_jax.models.qwen3_vl.config import TwoTowers
 from vcap_jax.models.qwen3_vl.inputs import PromptBatch, VisionInputs, VisualFeatures
 from vcap_jax.models.qwen3_vl.text import Attend, gather_features
 from vcap_jax.models.qwen3_vl.vision import VisionTower
+from vcap_jax.models.weight_map import WeightMap
 from vcap_jax.parallel.group_sharding import cut_by_tensor
 
 Array = jax.Array
@@ -117,6 +119,16 @@ class TwoTowerModel(nnx.Module, Generic[ConfigT, TextT]):
                 config, rngs=nnx.Rngs(0), dtype=dtype, param_dtype=param_dtype, remat=remat, kernel=kernel
             )
         )
+
+    @classmethod
+    @abstractmethod
+    def family(cls) -> ModelFamily:
+        """Whose model this is."""
+
+    @property
+    @abstractmethod
+    def weight_map(self) -> WeightMap:
+        """Its public names."""
 
     @abstractmethod
     def new_decoder(self, rngs: nnx.Rngs, dtype: np.dtype, param_dtype: DTypeLike, remat: str) -> TextT:

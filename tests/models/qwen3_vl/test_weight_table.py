@@ -22,12 +22,12 @@ from tests.live_reference import require_torch
 from tests.models.public_arrays import public_arrays, public_shapes, set_public_arrays
 from tests.models.qwen3_vl import make_goldens
 from tests.models.qwen3_vl import parity_cases as cases
+from tests.models.qwen3_vl.checkpoints import load_pretrained, save_pretrained
 from vcap_jax.models.errors import CheckpointError
 from vcap_jax.models.qwen3_vl import published
 from vcap_jax.models.qwen3_vl.config import Qwen3VLConfig
 from vcap_jax.models.qwen3_vl.model import Qwen3VL
 from vcap_jax.models.qwen3_vl.weight_table import weight_map
-from vcap_jax.models.qwen3_vl.weights import load_pretrained, save_pretrained
 from vcap_jax.models.weight_map import flat_parameters
 from vcap_jax.models.weights import INDEX_FILE, SINGLE_FILE
 
