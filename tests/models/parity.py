@@ -12,7 +12,7 @@ from flax import nnx
 from tests.models.public_arrays import public_arrays
 from tests.models.qwen3_vl import parity_cases as cases
 from vcap_jax.kernels.attention import Seen
-from vcap_jax.models.family import CaptionState
+from vcap_jax.models.family import CaptionState, DecodeParams, GraphDef, Params, family_of
 from vcap_jax.models.qwen3_vl.inputs import EncodedPrompt, PromptBatch
 
 LOGITS_TOLERANCE = 1e-4  # of the reference's largest logit
@@ -38,6 +38,12 @@ def loss_of(model: Any, batch: PromptBatch) -> tuple[jax.Array, jax.Array]:
     return -jnp.sum(jnp.where(real, chosen, 0)) / jnp.sum(real), logits
 
 
+def laid_out(graphdef: GraphDef, params: Params) -> DecodeParams:
+    """All parameters of a model as decoding has them."""
+    family = family_of(graphdef)
+    return family.lay_out(graphdef, *family.apart(graphdef, params, nnx.State({})))
+
+
 def answers(model: Any, prompts: dict[str, EncodedPrompt]) -> Answers:
     """In the form of ``make_goldens.answers_of``; every prompt is a row of one padded batch."""
     graphdef, params = nnx.split(model)
@@ -45,9 +51,7 @@ def answers(model: Any, prompts: dict[str, EncodedPrompt]) -> Answers:
 
     @jax.jit
     def generate(params: nnx.State, batch: PromptBatch) -> jax.Array:
-        decoder = family.decoder(
-            graphdef, family.lay_out(graphdef, *family.apart(graphdef, params, nnx.State({})))
-        )
+        decoder = family.decoder(graphdef, laid_out(graphdef, params))
         features, length = nnx.merge(graphdef, params).encode_vision(batch.vision), batch.tokens.shape[1]
         hidden, prompt = decoder.prefill(batch, features, chunk=length)
         groups = len(batch.lengths)

@@ -13,6 +13,7 @@ from flax import nnx
 
 from tests.kernels.attention.new_tokens import first_columns
 from tests.kernels.native.compiler import NARROWER, compiled_for, needs_compiler
+from tests.models.parity import laid_out
 from tests.models.qwen3_vl import parity_cases as cases
 from vcap_jax.kernels.attention import Chunked, Seen
 from vcap_jax.kernels.attention.native import Native
@@ -20,7 +21,7 @@ from vcap_jax.kernels.native import skinny_matmul as few_rows
 from vcap_jax.models import lora
 from vcap_jax.models.family import CaptionState
 from vcap_jax.models.qwen3_vl.caches import empty_caches
-from vcap_jax.models.qwen3_vl.decoding import DecodeModel, apart, lay_out
+from vcap_jax.models.qwen3_vl.decoding import DecodeModel
 from vcap_jax.models.qwen3_vl.model import Qwen3VL
 from vcap_jax.parallel.sharding import MeshConfig, make_mesh
 
@@ -109,7 +110,7 @@ def decoder(adapters: bool = False, **settings: Any) -> tuple[Any, Any, Any]:
     graphdef, params = nnx.split(model)
     sizes = {"groups": GROUPS, "captions": CAPTIONS, "prompt_tokens": PROMPT, "caption_tokens": TOKENS}
     caches = empty_caches(CONFIG.text, model.dtype, **sizes)
-    laid_out = jax.jit(lambda params: lay_out(graphdef, *apart(graphdef, params, nnx.State({}))))(params)
+    for_decoding = jax.jit(lambda params: laid_out(graphdef, params))(params)
 
     def decode(params: Any, caches: Any) -> jax.Array:
         model, (prompt, captions) = DecodeModel(graphdef, params), caches
@@ -121,7 +122,7 @@ def decoder(adapters: bool = False, **settings: Any) -> tuple[Any, Any, Any]:
         )
         return model.logits(hidden)
 
-    return decode, laid_out, caches
+    return decode, for_decoding, caches
 
 
 def run(decode: Any, *arguments: Any) -> tuple[int, np.ndarray]:
@@ -185,7 +186,7 @@ def test_a_model_that_has_been_decoded_with_can_still_be_trained() -> None:
     """The product has no gradient: what decodes must leave the definition it is made from as it was."""
     model = Qwen3VL(CONFIG, rngs=nnx.Rngs(0), dtype=jnp.float32, kernel=Native())
     graphdef, params = nnx.split(model)
-    DecodeModel(graphdef, lay_out(graphdef, *apart(graphdef, params, nnx.State({}))))
+    DecodeModel(graphdef, laid_out(graphdef, params))
     x = jnp.ones((1, 4, CONFIG.text.hidden_size))
     cos = jnp.ones((1, 4, CONFIG.text.head_dim // 2))
 

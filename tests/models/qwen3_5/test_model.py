@@ -17,11 +17,12 @@ from flax import nnx
 
 from tests.kernels.attention.new_tokens import PlainParts, first_columns
 from tests.kernels.native.compiler import needs_compiler
+from tests.models.parity import laid_out
 from tests.models.qwen3_5 import parity_cases as cases
 from vcap_jax.kernels.attention import Chunked, Dense, Kernel, Paired
 from vcap_jax.kernels.attention.native import Native
 from vcap_jax.models.family import CaptionState
-from vcap_jax.models.qwen3_5.decoding import DecodeModel, apart, lay_out
+from vcap_jax.models.qwen3_5.decoding import DecodeModel
 from vcap_jax.models.qwen3_5.model import Qwen35
 from vcap_jax.models.qwen3_vl.inputs import PromptBatch, VisualFeatures
 
@@ -154,7 +155,7 @@ def test_prefill_and_decode_equal_the_training_forward(chunk: int, kernel: Kerne
 
     @jax.jit
     def rollout(params: nnx.State) -> jax.Array:
-        decoder = DecodeModel(graphdef, lay_out(graphdef, *apart(graphdef, params, nnx.State({}))))
+        decoder = DecodeModel(graphdef, laid_out(graphdef, params))
         first, prompt = decoder.prefill(prompts(), features(), chunk=chunk)
 
         def step(state: Any, x: tuple[jax.Array, jax.Array]) -> tuple[Any, jax.Array]:
@@ -181,7 +182,7 @@ def test_states_of_zeros_have_the_shapes_of_real_ones() -> None:
     graphdef, params = nnx.split(model())
 
     def both(params: nnx.State) -> tuple[Any, Any]:
-        decoder = DecodeModel(graphdef, lay_out(graphdef, *apart(graphdef, params, nnx.State({}))))
+        decoder = DecodeModel(graphdef, laid_out(graphdef, params))
         prompt = decoder.prefill(prompts(), features(), chunk=4)[1]
         sizes = {"groups": GROUPS, "prompt_tokens": PROMPT, "captions": GROUP, "caption_tokens": TOKENS}
         empty, captions = decoder.empty(**sizes)

@@ -17,11 +17,12 @@ from flax import nnx
 
 from tests.kernels.attention.new_tokens import PlainParts, first_columns
 from tests.kernels.native.compiler import needs_compiler
+from tests.models.parity import laid_out
 from tests.models.qwen3_vl import parity_cases as cases
 from vcap_jax.kernels.attention import Chunked, Dense, Kernel, Paired, Seen
 from vcap_jax.kernels.attention.native import Native
 from vcap_jax.models.qwen3_vl.config import Qwen3VLConfig
-from vcap_jax.models.qwen3_vl.decoding import DecodeModel, apart, lay_out
+from vcap_jax.models.qwen3_vl.decoding import DecodeModel
 from vcap_jax.models.qwen3_vl.inputs import PromptBatch, VisionInputs, VisualFeatures
 from vcap_jax.models.qwen3_vl.model import Qwen3VL
 from vcap_jax.models.qwen3_vl.two_towers import next_position
@@ -145,7 +146,7 @@ def test_prefill_and_decode_equal_the_training_forward(chunk: int, kernel: Kerne
 
     @jax.jit
     def rollout(params: nnx.State) -> jax.Array:
-        model = DecodeModel(graphdef, lay_out(graphdef, *apart(graphdef, params, nnx.State({}))))
+        model = DecodeModel(graphdef, laid_out(graphdef, params))
         first, prompt_cache = model.prefill(prompts(), features(), chunk=chunk)
         seen = Seen.first(prompt_cache.lengths, PROMPT)
 

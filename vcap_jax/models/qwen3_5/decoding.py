@@ -8,16 +8,12 @@ Letters in shapes: as in ``vcap_jax.models.qwen3_vl.two_towers``.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from typing import Generic, TypeAlias
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import nnx
-from jax.tree_util import KeyPath
-from jax.typing import DTypeLike
 from typing_extensions import TypeVar
 
 from vcap_jax.kernels import attention
@@ -25,7 +21,7 @@ from vcap_jax.kernels.attention.shared_prefix import continued
 from vcap_jax.models import family
 from vcap_jax.models.family import Params
 from vcap_jax.models.layers import take_rows
-from vcap_jax.models.qwen3_5.config import FULL, Qwen35Config
+from vcap_jax.models.qwen3_5.config import Qwen35Config
 from vcap_jax.models.qwen3_5.model import forked
 from vcap_jax.models.qwen3_5.text import AttentionLayer, Decoder, DeltaLayer, DeltaNet, Entered, Memory
 from vcap_jax.models.qwen3_vl.caches import CaptionCache
@@ -37,10 +33,6 @@ Array = jax.Array
 Leaf = TypeVar("Leaf", default=Array)
 Memories = TypeVar("Memories", default=tuple[Memory, ...])
 GraphDef: TypeAlias = nnx.GraphDef[TwoTowerModel[Qwen35Config, Decoder]]
-
-_DELTA, _ATTENTION = ("text", "delta_layers"), ("text", "attention_layers")
-_AS_KEPT = ("scale", "log_rate", "rate_bias", "conv")
-"""Parameters that are computed with in float32, whatever the type of the computation."""
 
 
 @jax.tree_util.register_dataclass
@@ -62,49 +54,6 @@ class PromptState(Generic[Leaf, Memories]):
 
 CaptionState: TypeAlias = family.CaptionState[CaptionCache, tuple[Memory, ...]]
 DecodeParams: TypeAlias = family.DecodeParams[tuple[Params, ...]]
-
-
-def apart(graphdef: GraphDef, trainable: Params, frozen: Params) -> tuple[Params, Params]:
-    """The parameters of ``nnx.merge(graphdef, trainable, frozen)``: those of the decoder's layers, stacked, and the
-    rest. Nothing is computed."""
-    state = nnx.state(nnx.merge(graphdef, trainable, frozen))
-    stacked, rest = nnx.split_state(
-        state, lambda path, _: tuple(map(str, path[:2])) in (_DELTA, _ATTENTION), ...
-    )
-    return stacked, rest
-
-
-def lay_out(graphdef: GraphDef, stacked: Params, rest: Params) -> DecodeParams:
-    """Both results of ``apart`` for decoding: a parameter tree per layer, in the model's order, and everything else.
-    Pure, to be traced."""
-    model = nnx.merge(graphdef, rest, stacked)
-    stacked, rest = (
-        jax.tree.map(lambda x, dtype: x.astype(dtype), tree, decoded_types(tree, model.dtype))
-        for tree in (stacked, rest)
-    )
-    kinds = nnx.split_state(stacked, lambda path, _: str(path[1]) == _DELTA[1], ...)
-    taken = [0, 0]
-    layers = []
-    for kind in model.config.text.layer_types:
-        which = int(kind == FULL)
-        layers.append(jax.tree.map(lambda x, i=taken[which]: x[i], kinds[which]))
-        taken[which] += 1
-    return DecodeParams(tuple(layers), rest)
-
-
-def decoded_types(params: Params, dtype: DTypeLike) -> Params:
-    """The types that generation uses parameters in, a tree like ``params`` (arrays or abstract).
-
-    The decoder casts each of its own to the type of the computation, ``dtype``, on use, but for those that it computes
-    with in float32. The vision tower's stay as they are kept.
-    """
-
-    def of(path: KeyPath[Hashable], x: Array) -> np.dtype:
-        names = [getattr(part, "key", None) for part in path]
-        kept = names[0] == "visual" or any(name in names for name in _AS_KEPT)
-        return x.dtype if kept else jnp.dtype(dtype)
-
-    return jax.tree_util.tree_map_with_path(of, params)
 
 
 class DecodeModel(TwoTowerDecoder[Qwen35Config, Decoder]):

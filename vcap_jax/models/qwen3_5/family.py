@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 
-from jax.typing import DTypeLike
+import jax
+from flax import nnx
 
 from vcap_jax.models.family import ModelFamily, Params, opaque
 from vcap_jax.models.qwen3_5 import decoding
-from vcap_jax.models.qwen3_5.config import Qwen35Config
+from vcap_jax.models.qwen3_5.config import FULL, Qwen35Config
 from vcap_jax.models.qwen3_5.model import Qwen35
 from vcap_jax.models.qwen3_5.partition import RULES
 from vcap_jax.models.qwen3_5.published import CONFIGS
@@ -24,18 +25,21 @@ class Qwen35Family(TwoTowerFamily[Qwen35Config, Decoder]):
     name = "Qwen3.5"
     model_type = "qwen3_5"
     config, model, configs = Qwen35Config, Qwen35, CONFIGS
+    stacks = ("delta_layers", "attention_layers")
+    in_float32 = ("scale", "log_rate", "rate_bias", "conv")
     partition_rules: Sequence[Rule] = RULES
     # There vLLM 0.32 shares prefixes of recurrent layers only with prefills in parts, which it must do without there.
     vllm_cpu_options: Sequence[str] = ("--no-enable-prefix-caching",)
 
-    def apart(self, graphdef: decoding.GraphDef, trainable: Params, frozen: Params) -> tuple[Params, Params]:
-        return decoding.apart(graphdef, trainable, frozen)
-
-    def lay_out(self, graphdef: decoding.GraphDef, layers: Params, rest: Params) -> decoding.DecodeParams:
-        return decoding.lay_out(graphdef, layers, rest)
-
-    def decoded_types(self, params: Params, dtype: DTypeLike) -> Params:
-        return decoding.decoded_types(params, dtype)
+    def in_order(self, config: Qwen35Config, layers: Params) -> tuple[Params, ...]:
+        kinds = nnx.split_state(layers, lambda path, _: path[1] == "delta_layers", ...)
+        taken = [0, 0]
+        found = []
+        for kind in config.text.layer_types:
+            which = int(kind == FULL)
+            found.append(jax.tree.map(lambda x, i=taken[which]: x[i], kinds[which]))
+            taken[which] += 1
+        return tuple(found)
 
     def decoder(self, graphdef: decoding.GraphDef, params: decoding.DecodeParams) -> decoding.DecodeModel:
         return decoding.DecodeModel(graphdef, params)

@@ -2,24 +2,21 @@
 
 Training scans over layers whose parameters are stacked. A scan hands each layer a slice, and a slice in front of a
 matrix product is a copy: for a whole sequence it does not count, for one token it is as much traffic as the product
-itself, and again for the caches. So generation has a layout of its own, made once per step (``lay_out``): the layers
-apart, in the type of the products. Programs grow with the depth; there are few of them.
+itself, and again for the caches. So generation has a layout of its own, made once per step
+(``TwoTowerFamily.lay_out``): the layers apart, in the type of the products. Programs grow with the depth; there are few
+of them.
 
 Letters in shapes: as in ``vcap_jax.models.qwen3_vl.two_towers``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import nnx
-from jax.tree_util import KeyPath
-from jax.typing import DTypeLike
 
 from vcap_jax.kernels import attention
 from vcap_jax.kernels.attention.shared_prefix import continued
@@ -39,10 +36,6 @@ GraphDef: TypeAlias = nnx.GraphDef[TwoTowerModel[Qwen3VLConfig, Decoder]]
 
 _KeysAndValues = tuple[tuple[Array, ...], tuple[Array, ...]]
 
-_LAYERS = ("text", "layers")
-_VISUAL = "visual"
-
-
 CaptionState: TypeAlias = family.CaptionState[CaptionCache, tuple[()]]
 DecodeParams: TypeAlias = family.DecodeParams[tuple[Params, ...]]
 
@@ -61,44 +54,6 @@ class _Embedded:
     lengths: Array
     features: VisualFeatures | None
     visual_index: Array
-
-
-def apart(graphdef: GraphDef, trainable: Params, frozen: Params) -> tuple[Params, Params]:
-    """The parameters of ``nnx.merge(graphdef, trainable, frozen)``: those of the decoder's layers, stacked, and the
-    rest. Nothing is computed."""
-    state = nnx.state(nnx.merge(graphdef, trainable, frozen))
-    stacked, rest = nnx.split_state(state, lambda path, _: tuple(map(str, path[:2])) == _LAYERS, ...)
-    return stacked, rest
-
-
-def lay_out(graphdef: GraphDef, stacked: Params, rest: Params) -> DecodeParams:
-    """Both results of ``apart`` for decoding: a parameter tree per decoder layer, and everything else. Pure, to be
-    traced.
-
-    Numbers are those that products use, see ``decoded_types``.
-    """
-    model = nnx.merge(graphdef, rest, stacked)
-    stacked, rest = (
-        jax.tree.map(lambda x, dtype: x.astype(dtype), tree, decoded_types(tree, model.dtype))
-        for tree in (stacked, rest)
-    )
-    layers = tuple(
-        jax.tree.map(lambda x, i=i: x[i], stacked) for i in range(model.config.text.num_hidden_layers)
-    )
-    return DecodeParams(layers, rest)
-
-
-def decoded_types(params: Params, dtype: DTypeLike) -> Params:
-    """The types that generation uses parameters in, a tree like ``params`` (arrays or abstract).
-
-    The decoder casts each of its own to the type of the computation, ``dtype``, on use. The vision tower's stay as they
-    are kept: its norms and positions are computed in float32.
-    """
-
-    def of(path: KeyPath[Hashable], x: Array) -> np.dtype:
-        return x.dtype if getattr(path[0], "key", None) == _VISUAL else jnp.dtype(dtype)
-
-    return jax.tree_util.tree_map_with_path(of, params)
 
 
 class DecodeModel(TwoTowerDecoder[Qwen3VLConfig, Decoder]):

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Generic, Literal
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+from flax import nnx
+from jax.tree_util import KeyPath
 from jax.typing import DTypeLike
 
 from vcap_jax.models import weights
 from vcap_jax.models.buckets import Buckets
 from vcap_jax.models.family import (
+    DecodeParams,
     LargestPrompt,
     ModelFamily,
     ModelSettings,
@@ -38,13 +44,16 @@ from vcap_jax.system.json_values import JsonObject
 class TwoTowerFamily(Generic[ConfigT, TextT]):
     """What the families with this vision tower do alike.
 
-    config, model: their own classes. configs: config.json of each published size.
+    config, model: their own classes. configs: config.json of each published size. stacks: of the decoder, the modules
+    that stack layers. in_float32: names of the decoder's parameters that it computes with in float32.
     """
 
     name: str
     config: type[ConfigT]
     model: type[TwoTowerModel[ConfigT, TextT]]
     configs: Mapping[str, JsonObject]
+    stacks: tuple[str, ...]
+    in_float32: tuple[str, ...] = ()
 
     @property
     def published_sizes(self) -> Sequence[str]:
@@ -86,6 +95,41 @@ class TwoTowerFamily(Generic[ConfigT, TextT]):
             weights.write_beside(folder, "model-head.safetensors", HEAD, head)
         return kept
 
+    def apart(
+        self, graphdef: nnx.GraphDef[TwoTowerModel[ConfigT, TextT]], trainable: Params, frozen: Params
+    ) -> tuple[Params, Params]:
+        state = nnx.state(nnx.merge(graphdef, trainable, frozen))
+        layers, rest = nnx.split_state(
+            state, lambda path, _: path[0] == "text" and path[1] in self.stacks, ...
+        )
+        return layers, rest
+
+    def lay_out(
+        self, graphdef: nnx.GraphDef[TwoTowerModel[ConfigT, TextT]], layers: Params, rest: Params
+    ) -> DecodeParams[tuple[Params, ...]]:
+        """A parameter tree per decoder layer, in the model's order, and everything else."""
+        model = nnx.merge(graphdef, rest, layers)
+        layers, rest = (
+            jax.tree.map(lambda x, dtype: x.astype(dtype), tree, self.decoded_types(tree, model.dtype))
+            for tree in (layers, rest)
+        )
+        return DecodeParams(self.in_order(model.config, layers), rest)
+
+    @abstractmethod
+    def in_order(self, config: ConfigT, layers: Params) -> tuple[Params, ...]:
+        """A tree per decoder layer of the stacked parameters of all."""
+
+    def decoded_types(self, params: Params, dtype: DTypeLike) -> Params:
+        """The decoder casts each of its own to ``dtype`` on use, but for those that it computes with in float32. The
+        vision tower's stay as they are kept: its norms and positions are computed in float32."""
+
+        def of(path: KeyPath[Hashable], x: jax.Array) -> np.dtype:
+            names = [getattr(part, "key", None) for part in path]
+            kept = names[0] == "visual" or any(name in names for name in self.in_float32)
+            return x.dtype if kept else jnp.dtype(dtype)
+
+        return jax.tree_util.tree_map_with_path(of, params)
+
     def largest_prompt(
         self, spec: ConfigT, modality: Literal["image", "video"], budget: VisualBudget
     ) -> LargestPrompt:
@@ -103,17 +147,13 @@ class Qwen3VLFamily(TwoTowerFamily[Qwen3VLConfig, Decoder]):
     name = "Qwen3-VL"
     model_type = "qwen3_vl"
     config, model, configs = Qwen3VLConfig, Qwen3VL, CONFIGS
+    stacks = ("layers",)
     partition_rules: Sequence[Rule] = RULES
     vllm_cpu_options: Sequence[str] = ()
 
-    def apart(self, graphdef: decoding.GraphDef, trainable: Params, frozen: Params) -> tuple[Params, Params]:
-        return decoding.apart(graphdef, trainable, frozen)
-
-    def lay_out(self, graphdef: decoding.GraphDef, layers: Params, rest: Params) -> decoding.DecodeParams:
-        return decoding.lay_out(graphdef, layers, rest)
-
-    def decoded_types(self, params: Params, dtype: DTypeLike) -> Params:
-        return decoding.decoded_types(params, dtype)
+    def in_order(self, config: Qwen3VLConfig, layers: Params) -> tuple[Params, ...]:
+        numbers = range(config.text.num_hidden_layers)
+        return tuple(jax.tree.map(lambda x, i=i: x[i], layers) for i in numbers)
 
     def decoder(self, graphdef: decoding.GraphDef, params: decoding.DecodeParams) -> decoding.DecodeModel:
         return decoding.DecodeModel(graphdef, params)
