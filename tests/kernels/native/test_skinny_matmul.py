@@ -15,7 +15,7 @@ from tests.kernels.attention.new_tokens import first_columns
 from tests.kernels.native.compiler import NARROWER, compiled_for, needs_compiler
 from tests.models.parity import laid_out
 from tests.models.qwen3_vl import parity_cases as cases
-from vcap_jax.kernels.attention import Chunked, Seen
+from vcap_jax.kernels.attention import Chunked
 from vcap_jax.kernels.attention.native import Native
 from vcap_jax.kernels.native import skinny_matmul as few_rows
 from vcap_jax.models import lora
@@ -109,16 +109,17 @@ def decoder(adapters: bool = False, **settings: Any) -> tuple[Any, Any, Any]:
             node.b.set_value(jnp.asarray(rng.standard_normal(node.b.shape), jnp.float32))
     graphdef, params = nnx.split(model)
     sizes = {"groups": GROUPS, "captions": CAPTIONS, "prompt_tokens": PROMPT, "caption_tokens": TOKENS}
-    caches = empty_caches(CONFIG.text, model.dtype, **sizes)
+    caches = empty_caches(CONFIG.text, CONFIG.text.num_hidden_layers, model.dtype, **sizes)
     for_decoding = jax.jit(lambda params: laid_out(graphdef, params))(params)
 
     def decode(params: Any, caches: Any) -> jax.Array:
         model, (prompt, captions) = DecodeModel(graphdef, params), caches
         tokens = jnp.arange(GROUPS * CAPTIONS).reshape(GROUPS, CAPTIONS)
-        seen = Seen.first(jnp.zeros(GROUPS), PROMPT), first_columns(1, GROUPS, CAPTIONS, TOKENS)
-        rotation = model.rotations(jnp.zeros(GROUPS, jnp.int32), prompt)
+        own = first_columns(1, GROUPS, CAPTIONS, TOKENS)
+        rotations, seen = model.ahead(jnp.zeros((GROUPS, 1), jnp.int32), prompt)
+        rotation = jax.tree.map(lambda x: x[:, 0], rotations)
         hidden, _ = model.decode(
-            tokens, rotation, seen[0], jnp.int32(0), seen[1], prompt, CaptionState(captions, ())
+            tokens, rotation, seen, jnp.int32(0), own, prompt, CaptionState(captions, ())
         )
         return model.logits(hidden)
 

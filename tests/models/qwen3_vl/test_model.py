@@ -19,7 +19,7 @@ from tests.kernels.attention.new_tokens import PlainParts, first_columns
 from tests.kernels.native.compiler import needs_compiler
 from tests.models.parity import laid_out
 from tests.models.qwen3_vl import parity_cases as cases
-from vcap_jax.kernels.attention import Chunked, Dense, Kernel, Paired, Seen
+from vcap_jax.kernels.attention import Chunked, Dense, Kernel, Paired
 from vcap_jax.kernels.attention.native import Native
 from vcap_jax.models.qwen3_vl.config import Qwen3VLConfig
 from vcap_jax.models.qwen3_vl.decoding import DecodeModel
@@ -148,14 +148,14 @@ def test_prefill_and_decode_equal_the_training_forward(chunk: int, kernel: Kerne
     def rollout(params: nnx.State) -> jax.Array:
         model = DecodeModel(graphdef, laid_out(graphdef, params))
         first, prompt_cache = model.prefill(prompts(), features(), chunk=chunk)
-        seen = Seen.first(prompt_cache.lengths, PROMPT)
+        steps = jnp.broadcast_to(jnp.arange(TOKENS), (GROUPS, TOKENS))
+        rotations, seen = model.ahead(steps, prompt_cache)
 
         def step(cache: Any, x: tuple[jax.Array, jax.Array]) -> tuple[Any, jax.Array]:
             i, tokens = x
             own = first_columns(i + 1, GROUPS, GROUP, TOKENS)
-            hidden, cache = model.decode(
-                tokens, model.rotations(jnp.full(GROUPS, i), prompt_cache), seen, i, own, prompt_cache, cache
-            )
+            rotation = jax.tree.map(lambda x: x[:, i], rotations)
+            hidden, cache = model.decode(tokens, rotation, seen, i, own, prompt_cache, cache)
             return cache, hidden
 
         fed = jnp.moveaxis(captions(), 2, 0)[:-1]

@@ -24,7 +24,7 @@ from vcap_jax.models.layers import take_rows
 from vcap_jax.models.qwen3_5.config import Qwen35Config
 from vcap_jax.models.qwen3_5.model import forked
 from vcap_jax.models.qwen3_5.text import AttentionLayer, Decoder, DeltaLayer, DeltaNet, Entered, Memory
-from vcap_jax.models.qwen3_vl.caches import CaptionCache
+from vcap_jax.models.qwen3_vl.caches import CaptionCache, PromptCache, empty_caches
 from vcap_jax.models.qwen3_vl.inputs import PromptBatch, VisualFeatures
 from vcap_jax.models.qwen3_vl.two_towers import TwoTowerDecoder, TwoTowerModel, next_position
 
@@ -37,19 +37,11 @@ GraphDef: TypeAlias = nnx.GraphDef[TwoTowerModel[Qwen35Config, Decoder]]
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class PromptState(Generic[Leaf, Memories]):
-    """What decoding needs of the prompts; never written to while it decodes.
+class PromptState(PromptCache[Leaf], Generic[Leaf, Memories]):
+    """Keys and values of the layers of attention. memories: behind the last real token, of each gated delta rule,
+    [B, ...]."""
 
-    keys: an array [B, K, d, P] per layer of attention; values: [B, K, P, d]. memories: behind the last real token, of
-    each gated delta rule, [B, ...]. lengths: [B] int32 real tokens. next_position: [B] int32 M-RoPE position of the
-    first caption token.
-    """
-
-    keys: tuple[Leaf, ...]
-    values: tuple[Leaf, ...]
     memories: Memories
-    lengths: Leaf
-    next_position: Leaf
 
 
 CaptionState: TypeAlias = family.CaptionState[CaptionCache, tuple[Memory, ...]]
@@ -105,7 +97,7 @@ class DecodeModel(TwoTowerDecoder[Qwen35Config, Decoder]):
         # Keys with the tokens last, values with them second to last: what the products of decoding take.
         keys = tuple(jnp.transpose(k[:, :length], (0, 2, 3, 1)) for k in keys)
         values = tuple(jnp.swapaxes(v[:, :length], 1, 2) for v in values)
-        state = PromptState(keys, values, memories, lengths, next_position(prompt))
+        state = PromptState(keys, values, lengths, next_position(prompt), memories)
         return self._model.text.norm(last), state
 
     def _stretch(
@@ -154,39 +146,31 @@ class DecodeModel(TwoTowerDecoder[Qwen35Config, Decoder]):
         self, *, groups: int, prompt_tokens: int, captions: int, caption_tokens: int
     ) -> tuple[PromptState, CaptionState]:
         """States of zeros."""
-        heads, dim = self.config.text.num_key_value_heads, self.config.text.head_dim
-
-        def arrays(*shape: int) -> tuple[Array, ...]:
-            return tuple(jnp.zeros(shape, self.dtype) for _ in self._of(AttentionLayer))
 
         def memories(*lead: int) -> tuple[Memory, ...]:
             return tuple(layer.delta.nothing(*lead, dtype=self.dtype) for layer in self._of(DeltaLayer))
 
-        numbers, rows = jnp.zeros((groups,), jnp.int32), groups * captions * heads
-        prompt = PromptState(
-            arrays(groups, heads, dim, prompt_tokens),
-            arrays(groups, heads, prompt_tokens, dim),
-            memories(groups),
-            numbers,
-            numbers,
+        cache, columns = empty_caches(
+            self.config.text,
+            len(self._of(AttentionLayer)),
+            self.dtype,
+            groups=groups,
+            prompt_tokens=prompt_tokens,
+            captions=captions,
+            caption_tokens=caption_tokens,
         )
-        columns = CaptionCache(arrays(rows, dim, caption_tokens), arrays(rows, caption_tokens, dim))
+        prompt = PromptState(**vars(cache), memories=memories(groups))
         return prompt, family.CaptionState(columns, memories(groups, captions), self._parts)
 
     def begin(self, prompt: PromptState, captions: int) -> tuple[Memory, ...]:
         """The prompts' memories, for each caption."""
         return tuple(forked(memory, captions) for memory in prompt.memories)
 
-    def ahead(self, steps: Array, prompt: PromptState) -> tuple[tuple[Array, Array], attention.Seen]:
-        """The rotations of the tokens at ``steps`` [B, n], and which of the prompts' tokens are seen."""
-        seen = attention.Seen.first(prompt.lengths, prompt.keys[0].shape[-1])
-        return self._model.rotations(prompt.next_position[:, None] + steps), seen
-
     def tensor_axes(self, prompt: PromptState) -> PromptState[int, object]:
         """Keys and values are cut by head, where there are as many as devices; memories lie whole on all."""
         heads = (1 if self._parts > 1 else -1,)
         whole = jax.tree.map(lambda _: -1, prompt.memories)
-        return PromptState(heads * len(prompt.keys), heads * len(prompt.values), whole, -1, -1)
+        return PromptState(heads * len(prompt.keys), heads * len(prompt.values), -1, -1, whole)
 
     def decode(
         self,

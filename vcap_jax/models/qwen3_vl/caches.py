@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax.typing import DTypeLike
 from typing_extensions import TypeVar
 
-from vcap_jax.models.qwen3_vl.config import TextConfig
+from vcap_jax.models.qwen3_vl.config import TextSizes
 
 Array = jax.Array
 
@@ -51,7 +51,8 @@ class CaptionCache(Generic[Leaf]):
 
 
 def empty_caches(
-    config: TextConfig,
+    config: TextSizes,
+    layers: int,
     dtype: DTypeLike,
     *,
     groups: int,
@@ -59,17 +60,15 @@ def empty_caches(
     captions: int,
     caption_tokens: int,
 ) -> tuple[PromptCache, CaptionCache]:
-    """Caches of zeros. dtype: of the computation."""
+    """Caches of zeros for so many layers of attention. dtype: of the computation."""
     heads, dim = config.num_key_value_heads, config.head_dim
+    rows = groups * captions * heads
 
-    def arrays(*shape: int, rows: int = 1) -> tuple[Array, ...]:
-        return tuple(jnp.zeros((groups * rows, *shape), dtype) for _ in range(config.num_hidden_layers))
+    def arrays(*shape: int) -> tuple[Array, ...]:
+        return tuple(jnp.zeros(shape, dtype) for _ in range(layers))
 
     numbers = jnp.zeros((groups,), jnp.int32)
     prompt = PromptCache(
-        arrays(heads, dim, prompt_tokens), arrays(heads, prompt_tokens, dim), numbers, numbers
+        arrays(groups, heads, dim, prompt_tokens), arrays(groups, heads, prompt_tokens, dim), numbers, numbers
     )
-    own = CaptionCache(
-        arrays(dim, caption_tokens, rows=captions * heads), arrays(caption_tokens, dim, rows=captions * heads)
-    )
-    return prompt, own
+    return prompt, CaptionCache(arrays(rows, dim, caption_tokens), arrays(rows, caption_tokens, dim))

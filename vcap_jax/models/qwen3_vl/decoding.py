@@ -23,7 +23,6 @@ from vcap_jax.kernels.attention.shared_prefix import continued
 from vcap_jax.models import family
 from vcap_jax.models.family import Params
 from vcap_jax.models.layers import take_rows
-from vcap_jax.models.qwen3_vl import rope
 from vcap_jax.models.qwen3_vl.caches import CaptionCache, PromptCache, empty_caches
 from vcap_jax.models.qwen3_vl.config import Qwen3VLConfig
 from vcap_jax.models.qwen3_vl.inputs import PromptBatch, VisualFeatures
@@ -178,6 +177,7 @@ class DecodeModel(TwoTowerDecoder[Qwen3VLConfig, Decoder]):
         """Caches of zeros."""
         prompt, columns = empty_caches(
             self.config.text,
+            len(self.layers),
             self.dtype,
             groups=groups,
             prompt_tokens=prompt_tokens,
@@ -191,26 +191,10 @@ class DecodeModel(TwoTowerDecoder[Qwen3VLConfig, Decoder]):
         del prompt, captions
         return ()
 
-    def ahead(self, steps: Array, prompt: PromptCache) -> tuple[tuple[Array, Array], attention.Seen]:
-        """The ``rotations`` of the tokens at ``steps`` [B, n], and which of the prompts' tokens are seen."""
-        seen = attention.Seen.first(prompt.lengths, prompt.keys[0].shape[-1])
-        return self.rotations(steps, prompt), seen
-
     def tensor_axes(self, prompt: PromptCache) -> PromptCache[int]:
         """Keys and values are cut by head, where there are as many as devices."""
         heads = (1 if self._parts > 1 else -1,)
         return PromptCache(heads * len(prompt.keys), heads * len(prompt.values), -1, -1)
-
-    def rotations(self, step: Array, prompt: PromptCache) -> tuple[Array, Array]:
-        """Cosines and sines for ``decode`` of tokens that had ``step`` [B, ...] caption tokens before them: two
-        [B, ..., d / 2].
-
-        Apart from it, because a loop is better given those of all its tokens: inside, XLA's CPU backend computes them
-        again for every head and layer.
-        """
-        config = self.config.text
-        first = prompt.next_position.reshape(-1, *[1] * (step.ndim - 1))
-        return rope.text_rope(first + step, config.head_dim, config.rope_theta)
 
     def decode(
         self,
@@ -226,7 +210,7 @@ class DecodeModel(TwoTowerDecoder[Qwen3VLConfig, Decoder]):
 
         Args:
             tokens: [B, G] int32.
-            rotation: cosine and sine [B, d / 2] of the tokens' place, see ``rotations``.
+            rotation: cosine and sine [B, d / 2] of the tokens' place, see ``ahead``.
             column: int32 scalar, where in the caption cache this token's keys and values go.
             prompt_seen, caption_seen: the tokens that are seen; ``column`` is among them.
 

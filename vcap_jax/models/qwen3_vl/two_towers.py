@@ -25,7 +25,7 @@ from vcap_jax.kernels.native import skinny_matmul as few_rows
 from vcap_jax.models.family import ModelFamily
 from vcap_jax.models.layers import Linear, normal_param, take_rows
 from vcap_jax.models.qwen3_vl import rope
-from vcap_jax.models.qwen3_vl.caches import CaptionCache
+from vcap_jax.models.qwen3_vl.caches import CaptionCache, PromptCache
 from vcap_jax.models.qwen3_vl.config import TwoTowers
 from vcap_jax.models.qwen3_vl.inputs import PromptBatch, VisionInputs, VisualFeatures
 from vcap_jax.models.qwen3_vl.text import Attend, gather_features
@@ -241,6 +241,12 @@ class TwoTowerDecoder(Generic[ConfigT, TextT]):
     def _by_heads(self, x: Array, axis: int) -> Array:
         """``x`` with the key heads on ``axis``, cut as they are."""
         return cut_by_tensor(x, axis) if self._parts > 1 else x
+
+    def ahead(self, steps: Array, prompt: PromptCache) -> tuple[tuple[Array, Array], attention.Seen]:
+        """The rotations of the tokens at ``steps`` [B, n], and which of the prompts' tokens are seen. Inside of a loop
+        XLA's CPU backend would compute rotations again for every head and layer."""
+        seen = attention.Seen.first(prompt.lengths, prompt.keys[0].shape[-1])
+        return self._model.rotations(prompt.next_position.reshape(-1, 1) + steps), seen
 
     def token_axes(self, columns: CaptionCache) -> CaptionCache[int]:
         """Which axis of each array is the captions' tokens."""
