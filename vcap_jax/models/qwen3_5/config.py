@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from vcap_jax.models.qwen3_vl.config import (
     TwoTowers,
     VisionConfig,
-    require_activation,
-    require_positive,
+    check_decoder,
+    require_multiple,
     vision_from_dict,
     vision_to_dict,
 )
 from vcap_jax.models.qwen3_vl.config_json import (
     TOP_FIELDS,
     known_fields,
-    rope_settings,
     sections,
     typed,
 )
@@ -60,19 +58,9 @@ class TextConfig:
     pad_token_id: int | None = None
 
     def __post_init__(self) -> None:
-        sizes = [item.name for item in dataclasses.fields(self) if item.type == "int"]
-        require_positive(self, *sizes)
-        require_activation(self, self.hidden_act)
-        for several, of in (
-            ("num_attention_heads", "num_key_value_heads"),
-            ("linear_num_value_heads", "linear_num_key_heads"),
-            ("num_hidden_layers", "full_attention_interval"),
-        ):
-            if getattr(self, several) % getattr(self, of):
-                raise ValueError(
-                    f"TextConfig.{several} ({getattr(self, several)}) must be a multiple of "
-                    f"{of} ({getattr(self, of)})"
-                )
+        check_decoder(self)
+        require_multiple(self, "linear_num_value_heads", "linear_num_key_heads")
+        require_multiple(self, "num_hidden_layers", "full_attention_interval")
         if self.full_attention_interval < 2:
             raise ValueError(
                 "TextConfig.full_attention_interval is 1: a model without linear attention is none of these"
@@ -82,8 +70,6 @@ class TextConfig:
                 f"TextConfig.partial_rotary_factor ({self.partial_rotary_factor}) of head_dim ({self.head_dim}) must "
                 "be an even number of dimensions (rotary pairs)"
             )
-        if len(self.mrope_section) != 3 or min(self.mrope_section) < 0:
-            raise ValueError(f"TextConfig.mrope_section needs three counts >= 0, got {self.mrope_section}")
 
     @property
     def rotary_dim(self) -> int:
@@ -167,19 +153,10 @@ def _text_from_dict(values: JsonObject) -> TextConfig:
         raise ValueError("text_config: attention_bias is true, which is not implemented")
     if values.get("attn_output_gate") is False:
         raise ValueError("text_config: attn_output_gate is false, which is not implemented")
-    rope = rope_settings(values, "text_config", "default")
-    fields = known_fields(TextConfig, values)
-    for name in ("rope_theta", "partial_rotary_factor"):
-        if name in rope:
-            fields[name] = rope[name]
-    if "mrope_section" in rope:
-        fields["mrope_section"] = rope["mrope_section"]
+    fields = known_fields(TextConfig, values, "text_config")
     kinds: list[object] = list(values.get("layer_types") or [])  # type: ignore[arg-type]
     if FULL in kinds:
         fields["full_attention_interval"] = kinds.index(FULL) + 1
-    for name in ("bos_token_id", "eos_token_id", "pad_token_id"):
-        if isinstance(fields.get(name), Sequence):
-            del fields[name]  # a list of stop tokens belongs to generation_config.json
     config = TextConfig(**typed(TextConfig, fields, "text_config"))
     if kinds and kinds != list(config.layer_types):
         raise ValueError(

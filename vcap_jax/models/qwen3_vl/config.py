@@ -19,7 +19,6 @@ from vcap_jax.models.qwen3_vl.config_json import (
     TOP_FIELDS,
     known_fields,
     read_config,
-    rope_settings,
     sections,
     typed,
 )
@@ -28,14 +27,12 @@ from vcap_jax.system.json_values import JsonDict, JsonObject
 ACTIVATION_NAMES = ("gelu", "gelu_pytorch_tanh", "quick_gelu", "relu", "silu")
 """Values of ``hidden_act`` that ``layers.ACTIVATIONS`` implements."""
 
-DEFAULT_TEXT_ROPE_THETA = 500_000.0
 DEFAULT_VISION_ROPE_THETA = 10_000.0
-DEFAULT_MROPE_SECTION = (24, 20, 20)
 
 
-def require_positive(owner: object, *names: str) -> None:
-    """Raises ValueError for a field that is no positive integer."""
-    for name in names:
+def require_positive(owner: object) -> None:
+    """Raises ValueError for a whole number of a configuration that is not positive."""
+    for name in (name for name, kind in type(owner).__annotations__.items() if kind == "int"):
         value = getattr(owner, name)
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise ValueError(f"{type(owner).__name__}.{name} must be a positive integer, got {value!r}")
@@ -68,35 +65,17 @@ class TextConfig:
     max_position_embeddings: int = 128_000
     initializer_range: float = 0.02
     rms_norm_eps: float = 1e-6
-    rope_theta: float = DEFAULT_TEXT_ROPE_THETA
-    mrope_section: tuple[int, ...] = DEFAULT_MROPE_SECTION
+    rope_theta: float = 500_000.0
+    mrope_section: tuple[int, ...] = (24, 20, 20)
     attention_bias: bool = False
     bos_token_id: int | None = None
     eos_token_id: int | None = None
     pad_token_id: int | None = None
 
     def __post_init__(self) -> None:
-        require_positive(
-            self,
-            "vocab_size",
-            "hidden_size",
-            "intermediate_size",
-            "num_hidden_layers",
-            "num_attention_heads",
-            "num_key_value_heads",
-            "head_dim",
-            "max_position_embeddings",
-        )
-        require_activation(self, self.hidden_act)
+        check_decoder(self)
         if self.head_dim % 2:
             raise ValueError(f"TextConfig.head_dim must be even (rotary pairs), got {self.head_dim}")
-        if self.num_attention_heads % self.num_key_value_heads:
-            raise ValueError(
-                f"TextConfig.num_attention_heads ({self.num_attention_heads}) must be a multiple of "
-                f"num_key_value_heads ({self.num_key_value_heads})"
-            )
-        if len(self.mrope_section) != 3 or min(self.mrope_section) < 0:
-            raise ValueError(f"TextConfig.mrope_section needs three counts >= 0, got {self.mrope_section}")
 
     @property
     def rotary_dim(self) -> int:
@@ -128,19 +107,7 @@ class VisionConfig:
     rope_theta: float = DEFAULT_VISION_ROPE_THETA
 
     def __post_init__(self) -> None:
-        require_positive(
-            self,
-            "depth",
-            "hidden_size",
-            "intermediate_size",
-            "num_heads",
-            "in_channels",
-            "patch_size",
-            "spatial_merge_size",
-            "temporal_patch_size",
-            "out_hidden_size",
-            "num_position_embeddings",
-        )
+        require_positive(self)
         require_activation(self, self.hidden_act)
         if self.hidden_size % self.num_heads or self.head_dim % 4:
             raise ValueError(
@@ -174,16 +141,20 @@ class VisionConfig:
 
 
 class TextSizes(Protocol):
-    """What a model of two towers needs to know of its decoder, whatever its layers are."""
+    """What is asked of a decoder's configuration, whatever its layers are."""
 
     @property
     def vocab_size(self) -> int: ...
     @property
     def hidden_size(self) -> int: ...
     @property
+    def intermediate_size(self) -> int: ...
+    @property
     def num_key_value_heads(self) -> int: ...
     @property
     def head_dim(self) -> int: ...
+    @property
+    def hidden_act(self) -> str: ...
     @property
     def rotary_dim(self) -> int: ...
     @property
@@ -194,6 +165,23 @@ class TextSizes(Protocol):
     def initializer_range(self) -> float: ...
     @property
     def eos_token_id(self) -> int | None: ...
+
+
+def check_decoder(text: TextSizes) -> None:
+    """Raises ValueError for sizes that no decoder can have."""
+    require_positive(text)
+    require_activation(text, text.hidden_act)
+    require_multiple(text, "num_attention_heads", "num_key_value_heads")
+    if len(text.mrope_section) != 3 or min(text.mrope_section) < 0:
+        raise ValueError(f"TextConfig.mrope_section needs three counts >= 0, got {text.mrope_section}")
+
+
+def require_multiple(text: TextSizes, several: str, of: str) -> None:
+    """Raises ValueError for a number that is no multiple of another."""
+    if getattr(text, several) % getattr(text, of):
+        raise ValueError(
+            f"TextConfig.{several} ({getattr(text, several)}) must be a multiple of {of} ({getattr(text, of)})"
+        )
 
 
 class TwoTowers:
@@ -300,23 +288,15 @@ class Qwen3VLConfig(TwoTowers):
 
 
 def _text_from_dict(values: JsonObject) -> TextConfig:
-    rope = rope_settings(values, "text_config", "default")
-    fields = known_fields(TextConfig, values)
-    fields["rope_theta"] = rope.get("rope_theta", DEFAULT_TEXT_ROPE_THETA)
-    fields["mrope_section"] = rope.get("mrope_section", DEFAULT_MROPE_SECTION)
+    fields = known_fields(TextConfig, values, "text_config")
     if values.get("num_key_value_heads") is None and "num_attention_heads" in fields:
         fields["num_key_value_heads"] = fields["num_attention_heads"]
-    for name in ("bos_token_id", "eos_token_id", "pad_token_id"):
-        if isinstance(fields.get(name), Sequence):
-            del fields[name]  # a list of stop tokens belongs to generation_config.json
     return TextConfig(**typed(TextConfig, fields, "text_config"))
 
 
 def vision_from_dict(values: JsonObject) -> VisionConfig:
     """The tower of a ``vision_config``. Raises ValueError for one that is not implemented."""
-    rope = rope_settings(values, "vision_config", "axial")
-    fields = known_fields(VisionConfig, values)
-    fields["rope_theta"] = rope.get("rope_theta", DEFAULT_VISION_ROPE_THETA)
+    fields = known_fields(VisionConfig, values, "vision_config", "axial")
     for name in ("patch_size", "temporal_patch_size"):
         value = fields.get(name)
         if isinstance(value, Sequence):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
@@ -89,13 +89,20 @@ def typed(cls: type, fields: Mapping[str, Any], section: str) -> dict[str, Any]:
     return found
 
 
-def known_fields(cls: type, values: JsonObject) -> dict[str, Any]:
-    """Keyword arguments of a configuration, as they stand in the file; ``typed`` finds out what they are."""
+def known_fields(cls: type, values: JsonObject, section: str, rope_type: str = "default") -> dict[str, Any]:
+    """Keyword arguments of a configuration, as they stand in the file; ``typed`` finds out what they are. A list of
+    stop tokens is left out: it belongs to generation_config.json."""
     names = {item.name for item in dataclasses.fields(cls)}
-    return {name: value for name, value in values.items() if name in names and value is not None}
+    return {
+        name: value
+        for name, value in {**values, **_rope_settings(values, section, rope_type)}.items()
+        if name in names
+        and value is not None
+        and not (name.endswith("_token_id") and isinstance(value, Sequence))
+    }
 
 
-def rope_settings(values: Mapping[str, Any], section: str, rope_type: str) -> dict[str, Any]:
+def _rope_settings(values: Mapping[str, Any], section: str, rope_type: str) -> dict[str, Any]:
     """The rotary settings, by whichever of their spellings the public class reads; refuse scalings that would silently
     change positions."""
     merged: dict[str, Any] = {}

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -31,7 +31,7 @@ from vcap_jax.models.layers import (
     take_rows,
 )
 from vcap_jax.models.qwen3_vl import rope
-from vcap_jax.models.qwen3_vl.config import TextConfig
+from vcap_jax.models.qwen3_vl.config import TextConfig, TextSizes
 from vcap_jax.models.remat import MLP_HIDDEN
 from vcap_jax.parallel.arrays import AnyArray
 from vcap_jax.parallel.group_sharding import by_group, cut_sequence, whole_sequence
@@ -80,24 +80,11 @@ class Attention(nnx.Module):
         return by_group(self.out(whole_sequence(out.reshape(*x.shape[:-1], -1))))
 
 
-class MLPSizes(Protocol):
-    """What a SwiGLU needs to know of a decoder's configuration."""
-
-    @property
-    def hidden_size(self) -> int: ...
-    @property
-    def intermediate_size(self) -> int: ...
-    @property
-    def hidden_act(self) -> str: ...
-    @property
-    def initializer_range(self) -> float: ...
-
-
 class MLP(nnx.Module):
     """SwiGLU: ``down(act(gate(x)) * up(x))``."""
 
     def __init__(
-        self, config: MLPSizes, *, rngs: nnx.Rngs, param_dtype: DTypeLike, stack: tuple[int, ...]
+        self, config: TextSizes, *, rngs: nnx.Rngs, param_dtype: DTypeLike, stack: tuple[int, ...]
     ) -> None:
         linear = linears(config.initializer_range, rngs, param_dtype, stack, use_bias=False)
         self.gate_up = linear(config.hidden_size, 2 * config.intermediate_size)
