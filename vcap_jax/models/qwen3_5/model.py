@@ -7,9 +7,6 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
-import numpy as np
-from flax import nnx
-from jax.typing import DTypeLike
 
 from vcap_jax.models.family import ModelFamily
 from vcap_jax.models.qwen3_5.config import Qwen35Config
@@ -25,9 +22,7 @@ Array = jax.Array
 class Qwen35(TwoTowerModel[Qwen35Config, Decoder]):
     """The model. config: see ``Qwen35Config.from_pretrained``; the rest: see ``TwoTowerModel``."""
 
-    def new_decoder(self, rngs: nnx.Rngs, dtype: np.dtype, param_dtype: DTypeLike, remat: str) -> Decoder:
-        """See ``TwoTowerModel``."""
-        return Decoder(self.config.text, rngs=rngs, dtype=dtype, param_dtype=param_dtype, remat=remat)
+    decoder = Decoder
 
     @classmethod
     def family(cls) -> ModelFamily:

@@ -23,11 +23,11 @@ from jax.ad_checkpoint import checkpoint_name
 from jax.typing import DTypeLike
 
 from vcap_jax.models.family import Params
-from vcap_jax.models.layers import linears, normal_param, take_rows
+from vcap_jax.models.layers import linears, normal_param
 from vcap_jax.models.qwen3_5 import delta_rule
 from vcap_jax.models.qwen3_5.config import FULL, LINEAR, TextConfig
 from vcap_jax.models.qwen3_vl import rope
-from vcap_jax.models.qwen3_vl.text import MLP, Attend
+from vcap_jax.models.qwen3_vl.text import MLP, Attend, Embedding
 from vcap_jax.models.remat import LAYER_INPUT, offloads, rematerialised
 from vcap_jax.parallel.group_sharding import by_group, cut_sequence, whole_sequence, whole_stack
 
@@ -226,7 +226,7 @@ class AttentionLayer(nnx.Module):
         return x + self.mlp(self.post_mixer_norm(x))
 
 
-class Decoder(nnx.Module):
+class Decoder(Embedding):
     """Embedding table, both stacks of layers and the final norm."""
 
     def __init__(
@@ -236,11 +236,10 @@ class Decoder(nnx.Module):
         rngs: nnx.Rngs,
         dtype: DTypeLike,
         param_dtype: DTypeLike,
-        remat: str = "none",
+        remat: str,
     ) -> None:
-        self.config, self.dtype, self.remat = config, dtype, remat
-        table = (config.vocab_size, config.hidden_size)
-        self.embed_tokens = normal_param(rngs, table, config.initializer_range, param_dtype)
+        super().__init__(config, rngs=rngs, dtype=dtype, param_dtype=param_dtype, remat=remat)
+        self.config = config
 
         def stack(kind: str) -> tuple[int, ...]:
             return (len(config.numbers_of(kind)),)
@@ -248,10 +247,6 @@ class Decoder(nnx.Module):
         self.delta_layers = DeltaLayer(config, rngs=rngs, param_dtype=param_dtype, stack=stack(LINEAR))
         self.attention_layers = AttentionLayer(config, rngs=rngs, param_dtype=param_dtype, stack=stack(FULL))
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps, param_dtype=param_dtype)
-
-    def embed(self, tokens: Array) -> Array:
-        """int32 [...] -> [..., D]."""
-        return take_rows(self.embed_tokens[...], tokens).astype(self.dtype)
 
     def __call__(self, x: Array, cos: Array, sin: Array, attend: Attend, recur: Recur) -> Array:
         """Run all layers and the final norm.

@@ -116,7 +116,22 @@ class DecoderLayer(nnx.Module):
         return x + self.mlp(self.post_attention_norm(x))
 
 
-class Decoder(nnx.Module):
+class Embedding(nnx.Module):
+    """The table that any decoder begins with. remat: of its layers."""
+
+    def __init__(
+        self, config: TextSizes, *, rngs: nnx.Rngs, dtype: DTypeLike, param_dtype: DTypeLike, remat: str
+    ) -> None:
+        self.dtype, self.remat = dtype, remat
+        table = (config.vocab_size, config.hidden_size)
+        self.embed_tokens = normal_param(rngs, table, config.initializer_range, param_dtype)
+
+    def embed(self, tokens: Array) -> Array:
+        """int32 [...] -> [..., D]."""
+        return take_rows(self.embed_tokens[...], tokens).astype(self.dtype)
+
+
+class Decoder(Embedding):
     """Embedding table, stacked layers and final norm."""
 
     def __init__(
@@ -126,21 +141,13 @@ class Decoder(nnx.Module):
         rngs: nnx.Rngs,
         dtype: DTypeLike,
         param_dtype: DTypeLike,
-        remat: str = "none",
+        remat: str,
     ) -> None:
-        self.config = config
-        self.dtype = dtype
-        self.remat = remat
-        table = (config.vocab_size, config.hidden_size)
-        self.embed_tokens = normal_param(rngs, table, config.initializer_range, param_dtype)
+        super().__init__(config, rngs=rngs, dtype=dtype, param_dtype=param_dtype, remat=remat)
         self.layers = DecoderLayer(
             config, rngs=rngs, param_dtype=param_dtype, stack=(config.num_hidden_layers,)
         )
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps, param_dtype=param_dtype)
-
-    def embed(self, tokens: Array) -> Array:
-        """int32 [...] -> [..., D]."""
-        return take_rows(self.embed_tokens[...], tokens).astype(self.dtype)
 
     def __call__(
         self, x: Array, cos: Array, sin: Array, attend: Attend, deepstack: DeepStack | None = None

@@ -11,11 +11,10 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable
-from typing import Generic, NamedTuple, Protocol, Self, TypeVar
+from typing import Generic, NamedTuple, Self, TypeVar
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import nnx
 from jax.typing import DTypeLike
 
@@ -28,7 +27,7 @@ from vcap_jax.models.qwen3_vl import rope
 from vcap_jax.models.qwen3_vl.caches import CaptionCache, PromptCache
 from vcap_jax.models.qwen3_vl.config import TwoTowers
 from vcap_jax.models.qwen3_vl.inputs import PromptBatch, VisionInputs, VisualFeatures
-from vcap_jax.models.qwen3_vl.text import Attend, gather_features
+from vcap_jax.models.qwen3_vl.text import Attend, Embedding, gather_features
 from vcap_jax.models.qwen3_vl.vision import VisionTower
 from vcap_jax.models.weight_map import WeightMap
 from vcap_jax.parallel.group_sharding import cut_by_tensor
@@ -47,18 +46,8 @@ def last_real(hidden: Array, lengths: Array) -> Array:
     return jax.vmap(take_rows)(hidden, jnp.maximum(jnp.asarray(lengths) - 1, 0))
 
 
-class Embeds(Protocol):
-    """What is asked of any decoder."""
-
-    embed_tokens: nnx.Param[Array]
-
-    def embed(self, tokens: Array) -> Array:
-        """int32 [...] -> [..., D]."""
-        ...
-
-
 ConfigT = TypeVar("ConfigT", bound=TwoTowers)
-TextT = TypeVar("TextT", bound=Embeds)
+TextT = TypeVar("TextT", bound=Embedding)
 
 
 class Tokens(NamedTuple):
@@ -75,7 +64,9 @@ class Tokens(NamedTuple):
 
 class TwoTowerModel(nnx.Module, Generic[ConfigT, TextT]):
     """The model; parameters are ``nnx.Param`` only, vision tower and mergers under ``visual``, the decoder under
-    ``text``."""
+    ``text``. decoder: its class."""
+
+    decoder: type[TextT]
 
     def __init__(
         self,
@@ -98,7 +89,9 @@ class TwoTowerModel(nnx.Module, Generic[ConfigT, TextT]):
         self.visual = VisionTower(
             config.vision, rngs=rngs, dtype=self.dtype, param_dtype=param_dtype, remat=remat, kernel=kernel
         )
-        self.text = self.new_decoder(rngs, self.dtype, param_dtype, remat)
+        self.text = self.decoder(
+            config.text, rngs=rngs, dtype=self.dtype, param_dtype=param_dtype, remat=remat
+        )
         if not config.tie_word_embeddings:
             table = (config.text.vocab_size, config.text.hidden_size)
             self.lm_head = normal_param(rngs, table, config.text.initializer_range, param_dtype)
@@ -129,10 +122,6 @@ class TwoTowerModel(nnx.Module, Generic[ConfigT, TextT]):
     @abstractmethod
     def weight_map(self) -> WeightMap:
         """Its public names."""
-
-    @abstractmethod
-    def new_decoder(self, rngs: nnx.Rngs, dtype: np.dtype, param_dtype: DTypeLike, remat: str) -> TextT:
-        """A new decoder of ``config``; arguments as of the model."""
 
     @abstractmethod
     def layers(
