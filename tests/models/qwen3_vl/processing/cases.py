@@ -12,7 +12,6 @@ from vcap_jax.data.images import to_rgb
 from vcap_jax.models.message import ImagePart, Part, TextPart, VideoPart
 from vcap_jax.models.qwen3_vl.inputs import EncodedPrompt
 from vcap_jax.models.qwen3_vl.processing import Processor
-from vcap_jax.models.qwen3_vl.processing.frames import sample_indices
 from vcap_jax.models.qwen3_vl.processing.settings import ImageSettings, VideoSettings
 
 
@@ -48,7 +47,7 @@ class Case:
                 parts.append(TextPart(item))
             elif isinstance(item, Clip):
                 indices = np.asarray(
-                    item.indices or sample_indices(len(item.frames), item.fps, processor.video)
+                    item.indices or processor.video.sample_indices(len(item.frames), item.fps)
                 )
                 parts.append(VideoPart(item.frames[indices], indices / item.fps))
             else:

@@ -7,7 +7,7 @@ import pytest
 
 from tests.models.qwen3_vl.processing.cases import pixels
 from vcap_jax.models.errors import InputError
-from vcap_jax.models.qwen3_vl.processing.frames import pair_timestamps, sample_indices, timestamp_text
+from vcap_jax.models.qwen3_vl.processing.frames import pair_timestamps, timestamp_text
 from vcap_jax.models.qwen3_vl.processing.pixels import (
     image_patches,
     image_size,
@@ -38,7 +38,7 @@ def test_the_papers_video_budget_is_256_tokens_a_frame_and_25600_a_prompt() -> N
         for height, width in ((1080, 1920), (720, 1280), (1920, 1080), (360, 480)):
             rows, columns = video_size(frames, height, width, settings)
             assert rows * columns // 32**2 <= 256
-    assert len(sample_indices(30 * 3600, 30.0, settings)) == 200
+    assert len(settings.sample_indices(30 * 3600, 30.0)) == 200
     rows, columns = video_size(200, 1024, 1024, settings)
     assert 100 * rows * columns // 32**2 == 25_600
 
@@ -99,7 +99,7 @@ def test_pixels_of_another_type_are_refused() -> None:
 @pytest.mark.parametrize(("total", "fps"), [(1, 30.0), (3, 30.0), (300, 29.97), (100_000, 24.0)])
 def test_sampled_frames_span_the_video_evenly(total: int, fps: float) -> None:
     settings = VideoSettings(max_frames=200)
-    indices = sample_indices(total, fps, settings)
+    indices = settings.sample_indices(total, fps)
     assert 1 <= len(indices) <= min(200, total)
     assert indices[0] == 0
     if total > 1:

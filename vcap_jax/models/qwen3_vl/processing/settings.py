@@ -15,9 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from vcap_jax.models.errors import CheckpointError
+from vcap_jax.models.errors import CheckpointError, InputError
 from vcap_jax.models.qwen3_vl.inputs import PixelScale
-from vcap_jax.models.qwen3_vl.processing.frames import sample_indices
 from vcap_jax.system.json_values import JsonDict, JsonObject, parse_json
 
 PROCESSOR_FILE = "processor_config.json"
@@ -110,8 +109,23 @@ class VideoSettings(PatchSettings):
             raise ValueError(f"max_video_tokens is {self.max_video_tokens}: give a positive whole number")
 
     def sample_indices(self, total_frames: int, source_fps: float) -> np.ndarray:
-        """Which frames of a video are looked at; see ``frames.sample_indices``."""
-        return sample_indices(total_frames, source_fps, self)
+        """Indices of the frames to look at: uniform over the whole video at about ``fps``, as by the public video
+        processor's ``sample_frames`` (transformers 5.23).
+
+        total_frames: frames in the video; source_fps: its frames per second.
+        Returns int64 [n], increasing, first and last frame included (for n > 1),
+        n = min(max(total / source_fps * fps, min_frames), max_frames, total).
+
+        Raises:
+            InputError: no frames or a frame rate that is not positive.
+        """
+        if total_frames < 1:
+            raise InputError("a video of no frames: give at least one")
+        if not source_fps > 0:
+            raise InputError(f"the video's frame rate is {source_fps}: it must be above 0")
+        wanted = int(total_frames / source_fps * self.fps)
+        count = min(max(wanted, self.min_frames), self.max_frames, total_frames)
+        return np.linspace(0, total_frames - 1, count).round().astype(np.int64)
 
     def with_budget(self, *, max_frames: int, max_frame_tokens: int) -> VideoSettings:
         """Settings for at most ``max_frames`` frames of at most ``max_frame_tokens`` merged tokens each.
