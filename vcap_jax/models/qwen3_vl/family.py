@@ -28,17 +28,21 @@ from vcap_jax.models.family import (
 )
 from vcap_jax.models.qwen3_vl import decoding
 from vcap_jax.models.qwen3_vl.config import Qwen3VLConfig
-from vcap_jax.models.qwen3_vl.inputs import PromptBatch
-from vcap_jax.models.qwen3_vl.largest_prompt import abstract_prompt, largest_prompt
+from vcap_jax.models.qwen3_vl.inputs import EncodedPrompt, PromptBatch
 from vcap_jax.models.qwen3_vl.model import Qwen3VL
 from vcap_jax.models.qwen3_vl.partition import RULES
-from vcap_jax.models.qwen3_vl.processing import Processor
+from vcap_jax.models.qwen3_vl.processing import Processor, collate
 from vcap_jax.models.qwen3_vl.published import CONFIGS
 from vcap_jax.models.qwen3_vl.text import Decoder
 from vcap_jax.models.qwen3_vl.two_towers import ConfigT, TextT, TwoTowerModel
 from vcap_jax.models.qwen3_vl.weight_table import HEAD
 from vcap_jax.parallel.sharding import Rule
 from vcap_jax.system.json_values import JsonObject
+
+TEXT_TOKENS = 128
+"""Of the largest prompt beside its visual tokens: the chat template and the request, generously."""
+TIMESTAMP_TOKENS = 12
+"""Of a video frame in it: its timestamp and the marks around it."""
 
 
 class TwoTowerFamily(Generic[ConfigT, TextT]):
@@ -133,12 +137,46 @@ class TwoTowerFamily(Generic[ConfigT, TextT]):
     def largest_prompt(
         self, spec: ConfigT, modality: Literal["image", "video"], budget: VisualBudget
     ) -> LargestPrompt:
-        return largest_prompt(spec.vision, modality, budget)
+        config = spec.vision
+        merge = config.spatial_merge_size**2
+        if modality == "image":
+            assert budget.max_pixels is not None
+            frames, patches = 1, budget.max_pixels // config.patch_size**2 // merge * merge
+            depth, text = 1, TEXT_TOKENS
+        else:
+            assert budget.max_frames is not None
+            assert budget.max_frame_tokens is not None
+            frames = -(-budget.max_frames // config.temporal_patch_size)
+            patches = budget.max_frame_tokens * merge
+            depth, text = config.temporal_patch_size, TEXT_TOKENS + TIMESTAMP_TOKENS * frames
+        visual = frames * patches // merge
+        return LargestPrompt(
+            tokens=visual + text,
+            frames=frames,
+            patches=patches,
+            visual=visual,
+            patch_numbers=config.in_channels * depth * config.patch_size**2,
+        )
 
     def abstract_prompt(
         self, spec: ConfigT, largest: LargestPrompt, groups: int, buckets: Buckets
     ) -> PromptBatch:
-        return abstract_prompt(spec.vision, largest, groups, buckets)
+        merge = spec.vision.spatial_merge_size
+        visual = np.zeros(largest.tokens, bool)
+        visual[: largest.visual] = True
+        frame = np.zeros((largest.patches, largest.patch_numbers), np.uint8)
+        one = EncodedPrompt(
+            tokens=np.zeros(largest.tokens, np.int32),
+            positions=np.zeros((3, largest.tokens), np.int32),
+            frames=(frame,) * largest.frames,
+            grids=np.full((largest.frames, 2), (merge, largest.patches // merge), np.int32),
+            is_visual=visual,
+        )
+        batch = collate([one], buckets, merge, batch_size=1, names=["the largest prompt"])
+        abstract: PromptBatch = jax.tree.map(
+            lambda x: jax.ShapeDtypeStruct((groups, *x.shape[1:]), x.dtype), batch
+        )
+        return abstract
 
 
 class Qwen3VLFamily(TwoTowerFamily[Qwen3VLConfig, Decoder]):
