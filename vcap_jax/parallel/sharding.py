@@ -20,7 +20,7 @@ import logging
 import math
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Annotated, Literal, TypeVar
@@ -30,6 +30,7 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as Spec
 from jax.stages import Wrapped
+from jax.tree_util import KeyPath, keystr
 from jax.typing import DTypeLike
 from jaxtyping import PyTree
 from pydantic import Field
@@ -205,10 +206,9 @@ def _entry(names: tuple[str, ...]) -> str | tuple[str, ...] | None:
     return names if len(names) > 1 else names[0] if names else None
 
 
-def dotted_path(path: tuple[object, ...]) -> str:
+def dotted_path(path: KeyPath[Hashable]) -> str:
     """A pytree path as ``text.layers.mlp.down.kernel``, without the ``value`` that nnx variables end in."""
-    keys = [str(getattr(key, "key", getattr(key, "name", getattr(key, "idx", key)))) for key in path]
-    return ".".join(keys[:-1] if len(keys) > 1 and keys[-1] == "value" else keys)
+    return keystr(path, simple=True, separator=".").removesuffix(".value")
 
 
 def abstract(tree: Tree, shardings: Tree) -> Tree:

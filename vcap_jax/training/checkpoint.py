@@ -21,6 +21,7 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 from flax.traverse_util import flatten_dict, unflatten_dict
+from jax.tree_util import keystr
 from orbax.checkpoint import checkpoint_managers as policies
 
 from vcap_jax.parallel.arrays import AnyArray
@@ -355,10 +356,7 @@ def _files(folder: Path) -> set[Path]:
 def _paths(tree: object) -> dict[tuple[str, ...], Leaf]:
     """Leaves by path, in the tree's order."""
     leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
-    return {
-        tuple(str(getattr(key, "key", getattr(key, "name", getattr(key, "idx", key)))) for key in path): leaf
-        for path, leaf in leaves
-    }
+    return {tuple(keystr((key,), simple=True) for key in path): leaf for path, leaf in leaves}
 
 
 def _own_copy(path: tuple[str, ...], leaf: object) -> AnyArray:

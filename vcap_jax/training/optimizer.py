@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
 
@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import optax
 from jax.stages import Lowered, Wrapped
+from jax.tree_util import KeyPath, keystr
 from jax.typing import ArrayLike
 from pydantic import Field
 
@@ -92,10 +93,9 @@ def learning_rate_schedule(config: OptimizerConfig, total_steps: int) -> optax.S
     return schedule
 
 
-def decays(path: tuple[object, ...]) -> bool:
+def decays(path: KeyPath[Hashable]) -> bool:
     """Whether weight decay applies to the parameter at this pytree path: no part of it is a norm or bias."""
-    names = (str(getattr(key, "key", getattr(key, "name", getattr(key, "idx", "")))) for key in path)
-    return not any(_NO_DECAY.search(name) for name in names)
+    return not any(_NO_DECAY.search(keystr((key,), simple=True)) for key in path)
 
 
 def decay_mask(params: Params) -> Params:
