@@ -54,11 +54,8 @@ class Buckets:
     """The most patches of a frame where they are rounded up; 0 for no limit."""
 
     def fit(self, what: str, size: int, *, name: str = "prompt") -> int:
-        """The padded size for ``size`` tokens, frames or patches (``what``).
-
-        Raises:
-            PromptTooLargeError: beyond the largest bucket; ``name`` tells whose.
-        """
+        """The padded size for ``size`` tokens, frames or patches (``what``). Raises PromptTooLargeError beyond the
+        largest bucket; ``name`` tells whose."""
         sizes: tuple[int, ...] = getattr(self, what)
         multiple: int = getattr(self, f"{_SINGULAR[what]}_multiple")
         if sizes:

@@ -203,17 +203,11 @@ def scan_layers(
     *,
     remat: str = "none",
 ) -> Carry:
-    """Run ``carry = body(layer, carry, index, x)`` over the leading axis of a stacked module.
+    """Runs ``carry = body(layer, carry, index, x)`` over the leading axis of a stacked module, and returns the last
+    carry.
 
-    Args:
-        layers: a module whose parameters all have a leading layer axis.
-        body: receives one layer, the carry, the layer's index (int32 scalar), and its slice of ``xs``.
-        carry: passed from layer to layer.
-        xs: arrays with a leading layer axis, or None.
-        remat: what the backward pass computes again, see ``vcap_jax.models.remat``.
-
-    Returns:
-        The last carry.
+    layers: a module whose parameters all have a leading layer axis. index: int32 scalar. xs: arrays with a leading
+    layer axis, or None. remat: what the backward pass computes again, see ``vcap_jax.models.remat``.
     """
     graphdef, params = nnx.split(layers)
     params = jax.tree.map(whole_stack, params)

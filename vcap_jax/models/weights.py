@@ -44,10 +44,8 @@ def fill(model: Model, folder: Path, *, sharding: Sharding | None = None) -> Mod
     """The abstract ``model`` with the tensors of a checkpoint folder: safetensors, one file or shards with an index.
 
     sharding: (dotted path, shape) of a parameter -> where it goes; None puts all on the default device.
-
-    Raises:
-        CheckpointError: missing, unexpected or wrongly shaped tensors, missing shard files: all listed.
-        FileNotFoundError: no safetensors at all.
+    Raises CheckpointError, which lists all missing, unexpected or wrongly shaped tensors and missing shard files,
+    FileNotFoundError for no safetensors at all.
     """
     names = model.weight_map
     by_path = _by_path(names)
@@ -107,20 +105,12 @@ def save(
     Adapters are merged into the matrices they add to, in float32, and the sum is rounded to the stored type. What they
     add to a number that is exact in bfloat16 is lost there if it is less than half of that number's last digit.
 
-    Args:
-        model: parameters may be sharded over this process's devices.
-        folder: made if absent.
-        config: what config.json says, but for the stored type.
-        dtype: of the stored tensors, but for those that are float32 at least (``Tensor.wide``); None keeps the
-            parameters' own.
-        max_shard_bytes: a shard is closed before it would exceed this (a single larger tensor gets its own).
-
-    Returns:
-        The share of what adapters add that the stored numbers keep (``lora.Additions.kept``); None where they add
-        nothing.
-
-    Raises:
-        FileExistsError: the folder holds weight files of another export that this one would leave behind.
+    model: parameters may be sharded over this process's devices. folder: made if absent. config: what config.json says,
+    but for the stored type. dtype: of the stored tensors, but for those that are float32 at least (``Tensor.wide``);
+    None keeps the parameters' own. max_shard_bytes: a shard is closed before it would exceed this (a single larger
+    tensor gets its own).
+    Returns the share of what adapters add that the stored numbers keep (``lora.Additions.kept``); None where they add
+    nothing. Raises FileExistsError if the folder holds weight files of another export that this one would leave behind.
     """
     folder.mkdir(parents=True, exist_ok=True)
     params, additions = flat_parameters(model), Additions(model)
@@ -258,11 +248,10 @@ def _verify(
     missing_shards: list[str],
     pending: set[str],
 ) -> None:
-    """Compare names and shapes; raise one error with everything that is wrong.
+    """Compares names and shapes; raises one error with everything that is wrong.
 
-    Args:
-        found: shapes under the names of the files. quantised: types of those that are no plain numbers. pending:
-        canonical names that the missing shards should hold.
+    found: shapes under the names of the files. quantised: types of those that are no plain numbers. pending: canonical
+    names that the missing shards should hold.
     """
     wanted = {tensor.name: tensor.shape for tensor in names.tensors}
     copies = {name: wanted[read] for name, read in names.copies}

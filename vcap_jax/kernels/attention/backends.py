@@ -102,18 +102,15 @@ def kernel(name: str) -> Kernel:
 def choose(name: str, *, platform: str, dtype: DTypeLike, head_sizes: Mapping[str, int]) -> Kernel:
     """The kernel for a model on a platform.
 
-    name: one of ``Name``.
-    platform: of the devices, as JAX names it (``device.platform``): cpu, gpu or cuda, tpu.
-    dtype: what the model computes in.
-    head_sizes: of each part of the model that attends.
+    name: one of ``Name``. platform: of the devices, as JAX names it (``device.platform``): cpu, gpu or cuda, tpu.
+    dtype: what the model computes in. head_sizes: of each part of the model that attends.
 
     "auto" takes the platform's own kernel: cuDNN, Splash, or the C++ one of CPUs. Where that cannot compute the model
     (cuDNN: float32, odd head sizes; C++: no compiler) it takes "chunked" and warns. A model that attends nowhere calls
     none, and gets "chunked", which no program is required to call.
 
-    Raises:
-        ValueError: no such name.
-        UnsupportedAttention: a kernel asked for by name that the platform, type or a head size rules out.
+    Raises ValueError for no such name, UnsupportedAttention for a kernel asked for by name that the platform, type or a
+    head size rules out.
     """
     platform = PLATFORMS.get(platform, platform)
     if name != "auto":
@@ -169,16 +166,13 @@ def choose_decoding(
 ) -> Kernel:
     """``chosen`` (see ``choose``) with the kernel for new tokens of that name.
 
-    name: one of ``DecodingName``.
-    platform, dtype, head_sizes: as ``choose`` takes them.
-    capability: of a GPU, its compute capability ("9.0").
+    name: one of ``DecodingName``. platform, dtype, head_sizes: as ``choose`` takes them. capability: of a GPU, its
+    compute capability ("9.0").
 
     "auto" takes the platform's own where ``chosen`` is the platform's own and the device has it: on Hopper GPUs and
     TPUs a kernel of this package, on CPUs the C++; elsewhere, and for head sizes that it does not take, plain products.
 
-    Raises:
-        ValueError: no such name.
-        UnsupportedAttention: a kernel asked for by name that the device, type or a head size rules out.
+    Raises ValueError and UnsupportedAttention as ``choose``, for the device too.
     """
     platform = PLATFORMS.get(platform, platform)
     heads = {part: size for part, size in head_sizes.items() if part != "vision"}  # which has no new tokens

@@ -206,17 +206,12 @@ class DecodeModel(TwoTowerDecoder[Qwen3VLConfig, Decoder]):
         prompt: PromptCache,
         captions: CaptionState,
     ) -> tuple[Array, CaptionState]:
-        """Feed one token of every caption.
+        """Feeds one token of every caption.
 
-        Args:
-            tokens: [B, G] int32.
-            rotation: cosine and sine [B, d / 2] of the tokens' place, see ``ahead``.
-            column: int32 scalar, where in the caption cache this token's keys and values go.
-            prompt_seen, caption_seen: the tokens that are seen; ``column`` is among them.
-
-        Returns:
-            Hidden states [B, G, D] after the final norm, which predict the next token; the cache with ``column``
-            written.
+        tokens: [B, G] int32. rotation: cosine and sine [B, d / 2] of the tokens' place, see ``ahead``. column: int32
+        scalar, where in the caption cache this token's keys and values go. prompt_seen, caption_seen: the tokens that
+        are seen; ``column`` is among them.
+        Returns hidden states [B, G, D] after the final norm, which predict the next token; the cache with ``column``.
         """
         cos, sin = (x[:, None] for x in rotation)
         x = self._model.text.embed(tokens)

@@ -33,14 +33,9 @@ def mrope_axes(half: int, section: tuple[int, ...]) -> np.ndarray:
 
 
 def mrope(positions: Array, head_dim: int, theta: float, section: tuple[int, ...]) -> tuple[Array, Array]:
-    """Cosines and sines of text tokens.
+    """Cosines and sines of text tokens: two float32 arrays [B, S, head_dim / 2].
 
-    Args:
-        positions: [B, 3, S] int32 positions on (time, height, width).
-        head_dim, theta, section: of ``TextConfig``.
-
-    Returns:
-        Two float32 arrays [B, S, head_dim / 2].
+    positions: [B, 3, S] int32 positions on (time, height, width). head_dim, theta, section: of ``TextConfig``.
     """
     half = head_dim // 2
     chosen = positions[:, mrope_axes(half, section), :]  # [B, half, S]
@@ -55,14 +50,8 @@ def text_rope(positions: Array, head_dim: int, theta: float) -> tuple[Array, Arr
 
 
 def vision_rope(rows: Array, columns: Array, head_dim: int, theta: float) -> tuple[Array, Array]:
-    """Cosines and sines of patches: half of the frequencies turns with the row, half with the column.
-
-    Args:
-        rows, columns: [N, L] int32 patch coordinates.
-
-    Returns:
-        Two float32 arrays [N, L, head_dim / 2].
-    """
+    """Cosines and sines of patches, two float32 arrays [N, L, head_dim / 2]: half of the frequencies turns with the
+    row, half with the column. rows, columns: [N, L] int32 patch coordinates."""
     frequencies = inverse_frequencies(head_dim // 2, theta)
     angles = [axis[..., None].astype(jnp.float32) * frequencies for axis in (rows, columns)]
     joined = jnp.concatenate(angles, axis=-1)
@@ -70,11 +59,9 @@ def vision_rope(rows: Array, columns: Array, head_dim: int, theta: float) -> tup
 
 
 def apply_rope(x: Array, cos: Array, sin: Array) -> Array:
-    """Rotate the pairs (x_i, x_{i + head_dim/2}) of every head.
+    """Rotates the pairs (x_i, x_{i + head_dim/2}) of every head.
 
-    Args:
-        x: [..., heads, head_dim].
-        cos, sin: [..., head_dim / 2], broadcast over heads.
+    x: [..., heads, head_dim]. cos, sin: [..., head_dim / 2], broadcast over heads.
     """
     first, second = jnp.split(x.astype(jnp.float32), 2, axis=-1)
     cos, sin = cos[..., None, :], sin[..., None, :]

@@ -152,14 +152,9 @@ class Decoder(Embedding):
     def __call__(
         self, x: Array, cos: Array, sin: Array, attend: Attend, deepstack: DeepStack | None = None
     ) -> Array:
-        """Run all layers and the final norm.
+        """Hidden states [B, S, D] after all layers and the final norm.
 
-        Args:
-            x: [B, S, D] embedded tokens.
-            cos, sin: [B, S, head_dim / 2] float32.
-
-        Returns:
-            Hidden states after the final norm.
+        x: [B, S, D] embedded tokens. cos, sin: float32 [B, S, head_dim / 2].
         """
 
         def body(layer: DecoderLayer, x: Array, index: AnyArray, _: None) -> Array:

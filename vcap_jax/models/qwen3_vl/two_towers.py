@@ -142,15 +142,11 @@ class TwoTowerModel(nnx.Module, Generic[ConfigT, TextT]):
         return self.layers(Tokens(*self.embed_prompt(prompt, features)), attend, prompt, features)
 
     def caption_hidden(self, prompt: PromptBatch, features: VisualFeatures | None, captions: Array) -> Array:
-        """The training forward: hidden states that predict the captions, each prompt computed once.
+        """The training forward: hidden states that predict the captions, each prompt computed once. Equal to running
+        ``hidden`` on every prompt joined with each of its captions.
 
-        Equal to running ``hidden`` on every prompt joined with each of its captions.
-
-        Args:
-            captions: [B, G, T] int32, right-padded with any token.
-
-        Returns:
-            [B, G, T, D]; entry t predicts caption token t (entry 0 is the prompt's last real token).
+        captions: [B, G, T] int32, right-padded with any token.
+        Returns [B, G, T, D]; entry t predicts caption token t (entry 0 is the prompt's last real token).
         """
         captions = jnp.asarray(captions)
         batch, group, tokens = captions.shape

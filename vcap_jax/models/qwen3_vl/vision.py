@@ -36,17 +36,12 @@ Array = jax.Array
 
 
 def normalise(levels: Array, scale: PixelScale, config: VisionConfig, dtype: DTypeLike) -> Array:
-    """Grey levels of patches to what the patch embedding takes, as the public processor computes it on the host.
+    """Grey levels of patches to what the patch embedding takes, as many numbers of ``dtype``; as the public processor
+    computes it on the host.
 
-    Args:
-        levels: uint8 [..., C * depth * patch * patch]; depth is ``temporal_patch_size``, or 1 for still images.
-
-    Returns:
-        ``dtype``, as many numbers.
-
-    Raises:
-        TypeError: levels that are not uint8.
-        ValueError: patches of another size, or a scale of another number of channels.
+    levels: uint8 [..., C * depth * patch * patch]; depth is ``temporal_patch_size``, or 1 for still images.
+    Raises TypeError for levels that are not uint8, ValueError for patches of another size, or a scale of another number
+    of channels.
     """
     if levels.dtype != jnp.uint8:
         raise TypeError(
@@ -67,14 +62,10 @@ def normalise(levels: Array, scale: PixelScale, config: VisionConfig, dtype: DTy
 
 
 def patch_coordinates(grids: Array, length: int, merge: int) -> tuple[Array, Array]:
-    """Row and column of every patch in merge-block order.
+    """Row and column of every patch in merge-block order: two [N, L] int32 arrays; entries beyond a frame's patches are
+    meaningless but within [0, 2^31).
 
-    Args:
-        grids: [N, 2] int32 patch rows and columns of each frame.
-        length: L, the padded number of patches of a frame.
-
-    Returns:
-        Two [N, L] int32 arrays; entries beyond a frame's patches are meaningless but within [0, 2^31).
+    grids: [N, 2] int32 patch rows and columns of each frame. length: L, the padded number of patches of a frame.
     """
     block, inner = np.divmod(np.arange(length, dtype=np.int32), merge**2)
     inner_rows, inner_columns = np.divmod(inner, merge)
@@ -87,16 +78,10 @@ def patch_coordinates(grids: Array, length: int, merge: int) -> tuple[Array, Arr
 
 
 def interpolate_positions(table: Array, rows: Array, columns: Array, grids: Array) -> Array:
-    """Resample the learned square grid of positions to each frame's grid, bilinearly, corners aligned.
+    """Resamples the learned square grid of positions to each frame's grid, bilinearly, corners aligned: float32
+    [N, L, D]. Like in the public model, a table of fewer digits is resampled in float32, and the caller rounds once.
 
-    Args:
-        table: [side^2, D], of any type.
-        rows, columns: [N, L] patch coordinates.
-        grids: [N, 2].
-
-    Returns:
-        [N, L, D] float32: like the public model, a table of fewer digits is resampled in float32, and the caller rounds
-        once.
+    table: [side^2, D], of any type. rows, columns: [N, L] patch coordinates. grids: [N, 2].
     """
     side = round(table.shape[0] ** 0.5)
 

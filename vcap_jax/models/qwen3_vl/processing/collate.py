@@ -46,14 +46,11 @@ def collate(
 ) -> PromptBatch:
     """Pads prompts to the smallest buckets that hold them all, or to ``sizes``, which must.
 
-    batch_size: B; missing rows become padding groups of length 0 (default: as many as there are prompts).
-    names: what to call each prompt in an error.
+    batch_size: B; missing rows become padding groups of length 0 (default: as many as there are prompts). names: what
+    to call each prompt in an error.
     Returns a PromptBatch of numpy arrays; ``vision`` is None if no prompt has a frame.
-
-    Raises:
-        PromptTooLargeError: a prompt beyond the largest bucket, by name.
-        ConfigError: a patch bucket that merge_size**2 does not divide.
-        ValueError: no prompts, more than batch_size, or pixels of different scales.
+    Raises PromptTooLargeError for a prompt beyond the largest bucket, by name, ConfigError for a patch bucket that
+    merge_size**2 does not divide, ValueError for no prompts, more than batch_size, or pixels of different scales.
     """
     rows = len(prompts) if batch_size is None else batch_size
     if not prompts or len(prompts) > rows:

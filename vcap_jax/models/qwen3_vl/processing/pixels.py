@@ -20,11 +20,8 @@ MAX_ASPECT = 200
 
 
 def image_size(height: int, width: int, settings: ImageSettings) -> tuple[int, int]:
-    """Height and width an image is resized to: multiples of ``settings.factor``, within the pixel bounds.
-
-    Raises:
-        InputError: the sides differ by more than a factor of 200, or one is empty.
-    """
+    """Height and width an image is resized to: multiples of ``settings.factor``, within the pixel bounds. Raises
+    InputError if the sides differ by more than a factor of 200, or one is empty."""
     _check_aspect(height, width)
     factor = settings.factor
     rows, columns = round(height / factor) * factor, round(width / factor) * factor
@@ -36,13 +33,11 @@ def image_size(height: int, width: int, settings: ImageSettings) -> tuple[int, i
 
 
 def video_size(frames: int, height: int, width: int, settings: VideoSettings) -> tuple[int, int]:
-    """Height and width the frames of a video are resized to, within the bounds on frames x height x width.
+    """Height and width the frames of a video are resized to, within the bounds on frames x height x width. Raises
+    InputError as for images, and for no frames.
 
-    A single frame counts as a whole temporal patch, which it will be repeated to fill (the public processor
-    refuses it).
-
-    Raises:
-        InputError: as for images, or no frames.
+    A single frame counts as a whole temporal patch, which it will be repeated to fill (the public processor refuses
+    it).
     """
     if frames < 1:
         raise InputError("a video of no frames: give at least one")
@@ -125,12 +120,10 @@ def unpatchify(patches: np.ndarray, rows: int, columns: int, settings: PatchSett
 
 
 def image_patches(image: np.ndarray, settings: ImageSettings) -> tuple[np.ndarray, tuple[int, int]]:
-    """Patches and (rows, columns) in patches of a uint8 [H, W, 3] image.
+    """Patches and (rows, columns) in patches of a uint8 [H, W, 3] image. Raises InputError for a wrong type or shape,
+    or a size that cannot be used.
 
     The image fills its temporal patch with itself, which the vision tower does: here it is one frame deep.
-
-    Raises:
-        InputError: wrong type or shape, or a size that cannot be used.
     """
     _check_pixels(image, 3, "image", "[H, W, 3]")
     height, width = image_size(image.shape[0], image.shape[1], settings)
@@ -141,13 +134,11 @@ def image_patches(image: np.ndarray, settings: ImageSettings) -> tuple[np.ndarra
 def video_patches(
     frames: np.ndarray, settings: VideoSettings, *, resized: bool = False
 ) -> tuple[list[np.ndarray], tuple[int, int]]:
-    """Patches of each temporal patch and (rows, columns) in patches, for uint8 [T, H, W, 3] frames.
+    """Patches of each temporal patch and (rows, columns) in patches, for uint8 [T, H, W, 3] frames. Raises InputError
+    for a wrong type or shape, no frames, or a size that cannot be used.
 
     The last frame is repeated until the frames fill the last temporal patch.
     resized: the frames already have the size that ``video_size`` gives.
-
-    Raises:
-        InputError: wrong type or shape, no frames, or a size that cannot be used.
     """
     _check_pixels(frames, 4, "video", "[T, H, W, 3]")
     count, height, width = frames.shape[:3]

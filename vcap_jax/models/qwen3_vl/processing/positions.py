@@ -16,13 +16,10 @@ import numpy as np
 def rope_positions(
     tokens: np.ndarray, grids: np.ndarray, *, visual_token_ids: Collection[int], merge_size: int
 ) -> np.ndarray:
-    """[3, P] int32 positions of the tokens.
+    """[3, P] int32 positions of the tokens. Raises ValueError for placeholders and grids that do not match.
 
-    tokens: [P] token ids, placeholders expanded; grids: [F, 2] patch rows and columns of each frame in the
-    order in which the frames appear; visual_token_ids: the image and the video placeholder.
-
-    Raises:
-        ValueError: placeholders and grids do not match.
+    tokens: [P] token ids, placeholders expanded; grids: [F, 2] patch rows and columns of each frame in the order in
+    which the frames appear; visual_token_ids: the image and the video placeholder.
     """
     tokens = np.asarray(tokens)
     grids = np.asarray(grids).reshape(-1, 2) // merge_size

@@ -77,10 +77,8 @@ class Processor:
         """Builds a processor around a tokenizer.
 
         eos_token_ids: default ``<|im_end|>``, ``<|endoftext|>`` and the tokenizer's own end token.
-
-        Raises:
-            ValueError: the tokenizer lacks a visual token or a chat template, its template has the model think aloud
-                before it answers, or the settings disagree.
+        Raises ValueError for a tokenizer without a visual token or a chat template, a template that has the model think
+        aloud before it answers, and settings that disagree.
         """
         self.tokenizer = tokenizer
         self.image = image or ImageSettings()
@@ -129,10 +127,7 @@ class Processor:
 
         budget: of the paper, images of 6,422,528 pixels and videos of 200 frames of 256 merged tokens, for which see
             ``VideoSettings.with_budget``. Frames or their tokens alone keep the checkpoint's value of the other.
-
-        Raises:
-            FileNotFoundError: no such folder.
-            ValueError: something in the folder does not fit together.
+        Raises FileNotFoundError without such a folder, ValueError if something in it does not fit together.
         """
         folder = Path(path)
         if not folder.is_dir():
@@ -200,22 +195,16 @@ class Processor:
         return self.image.merge_size
 
     def video_frame_size(self, frames: int, height: int, width: int) -> tuple[int, int]:
-        """Height and width in pixels to which that many frames of that size are brought.
-
-        Raises:
-            InputError: no frames, or sides too unequal.
-        """
+        """See ``pixels.video_size``."""
         return video_size(frames, height, width, self.video)
 
     def encode(self, content: Sequence[Part], *, add_generation_prompt: bool = True) -> EncodedPrompt:
         """One user message.
 
         content: its parts in order; add_generation_prompt: also open the assistant's turn.
-
-        Raises:
-            InputError: a picture or video cannot be used, or a text contains a special token of the tokenizer, or
-                images and videos of one message are normalised differently.
-            ValueError: timestamps do not match frames, or the chat template loses a part.
+        Raises InputError if a picture or video cannot be used, a text contains a special token of the tokenizer, or
+        images and videos of one message are normalised differently, ValueError if timestamps do not match frames, or
+        the chat template loses a part.
         """
         message: list[dict[str, str]] = []
         frames: list[np.ndarray] = []

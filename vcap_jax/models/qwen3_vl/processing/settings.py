@@ -115,9 +115,7 @@ class VideoSettings(PatchSettings):
         total_frames: frames in the video; source_fps: its frames per second.
         Returns int64 [n], increasing, first and last frame included (for n > 1),
         n = min(max(total / source_fps * fps, min_frames), max_frames, total).
-
-        Raises:
-            InputError: no frames or a frame rate that is not positive.
+        Raises InputError for no frames or a frame rate that is not positive.
         """
         if total_frames < 1:
             raise InputError("a video of no frames: give at least one")
@@ -170,11 +168,8 @@ _VIDEO_CLASS_DEFAULTS: JsonObject = {
 
 
 def load_image_settings(path: str | Path) -> ImageSettings:
-    """Image settings of a checkpoint folder; the published defaults if it has no preprocessor file.
-
-    Raises:
-        ValueError: a file is not JSON, or asks for something other than bicubic resizing, rescaling,
-            normalising and RGB conversion.
+    """Image settings of a checkpoint folder; the published defaults if it has no preprocessor file. Raises ValueError
+    if a file is not JSON, or asks for something other than bicubic resizing, rescaling, normalising and RGB conversion.
     """
     found = _find(Path(path), "image_processor", IMAGE_FILE)
     if found is None:
@@ -189,15 +184,8 @@ def load_image_settings(path: str | Path) -> ImageSettings:
 
 
 def load_video_settings(path: str | Path) -> VideoSettings:
-    """Video settings of a checkpoint folder; the published defaults if it has no preprocessor file for
-    videos.
-
-    A folder with only an image file does not describe videos (its pixel bounds mean something else):
-    defaults.
-
-    Raises:
-        ValueError: as for images.
-    """
+    """Video settings of a checkpoint folder; the published defaults if it has no preprocessor file for videos: one for
+    images does not describe them (its pixel bounds mean something else). Raises ValueError as for images."""
     found = _find(Path(path), "video_processor", VIDEO_FILE)
     if found is None:
         return VideoSettings()
