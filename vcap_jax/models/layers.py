@@ -178,17 +178,14 @@ def rms_norm(x: Array, scale: Array, eps: float) -> Array:
 class LayerNorm(nnx.Module):
     """Layer norm over the last axis, in float32: scale and bias [*stack, size]."""
 
-    def __init__(
-        self, size: int, *, param_dtype: DTypeLike, eps: float = 1e-6, stack: tuple[int, ...] = ()
-    ) -> None:
+    def __init__(self, size: int, *, param_dtype: DTypeLike, stack: tuple[int, ...] = ()) -> None:
         self.scale = nnx.Param(jnp.ones((*stack, size), param_dtype))
         self.bias = nnx.Param(jnp.zeros((*stack, size), param_dtype))
-        self.eps = eps
 
     def __call__(self, x: Array) -> Array:
         x32 = x.astype(jnp.float32)
         centred = x32 - jnp.mean(x32, axis=-1, keepdims=True)
-        normed = centred * jax.lax.rsqrt(jnp.mean(jnp.square(centred), axis=-1, keepdims=True) + self.eps)
+        normed = centred * jax.lax.rsqrt(jnp.mean(jnp.square(centred), axis=-1, keepdims=True) + 1e-6)
         scale, bias = self.scale[...].astype(jnp.float32), self.bias[...].astype(jnp.float32)
         if scale.ndim > 1:
             scale, bias = scale[..., None, :], bias[..., None, :]

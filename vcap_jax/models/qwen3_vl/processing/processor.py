@@ -65,6 +65,8 @@ class Processor:
     """
 
     template_settings: JsonObject = MappingProxyType({"enable_thinking": False})
+    resize = staticmethod(resize_frame)
+    padded_sizes = staticmethod(padded_sizes)
 
     def __init__(
         self,
@@ -163,16 +165,6 @@ class Processor:
         folder.mkdir(parents=True, exist_ok=True)
         self.tokenizer.save_pretrained(str(folder))
         save_settings(folder, self.image, self.video)
-
-    def resize(self, picture: np.ndarray, height: int, width: int) -> np.ndarray:
-        """A frame uint8 [H, W, 3] as uint8 [height, width, 3]; see ``pixels.resize_frame``."""
-        return resize_frame(picture, height, width)
-
-    def padded_sizes(
-        self, prompts: Sequence[EncodedPrompt], buckets: Buckets, names: Sequence[str] | None = None
-    ) -> PaddedSizes:
-        """See ``collate.padded_sizes``."""
-        return padded_sizes(prompts, buckets, names)
 
     def collate(
         self,
