@@ -15,9 +15,10 @@ from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Protocol, Self
+from typing import Self
 
 from vcap_jax.captioning.settings import UNSEEN
+from vcap_jax.data.examples import Shown
 from vcap_jax.data.judge_media import EncodedMedia, JudgeMediaSettings
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.pipeline import BadSample, GroupIterator, OnBadSample, PipelineSettings
@@ -52,20 +53,7 @@ _HELD = 16
 times as long as most, and captions are small."""
 
 
-class Asked(Protocol):
-    """What is asked about a sample: ``data.examples.Shown``, or an ``Example`` that a policy could look at as well."""
-
-    @property
-    def sample(self) -> Sample: ...
-
-    @property
-    def request(self) -> str: ...
-
-    @property
-    def media(self) -> EncodedMedia: ...
-
-
-Load = Callable[[Sample], Asked]
+Load = Callable[[Sample], Shown]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,7 +171,7 @@ class EndpointCaptioner:
 
     def _read_samples(
         self, parts: Iterable[Sequence[Sample]], load: Load
-    ) -> Iterator[BadSample | tuple[Asked, bool]]:
+    ) -> Iterator[BadSample | tuple[Shown, bool]]:
         """Every sample with whether its media are asked about more than once, or why it cannot be read. A signal ends
         it."""
         for samples in parts:
