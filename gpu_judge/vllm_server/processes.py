@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from vcap_jax.system import files
 from vcap_jax.system.errors import VCapError
 
 _POLL_S = 0.1
@@ -122,11 +121,6 @@ def _end_with_parent() -> Callable[[], None] | None:
             os._exit(1)
 
     return ask
-
-
-def tail(log: Path, lines: int, offset: int = 0) -> str:
-    """The last lines of a log, not before byte ``offset``; nothing where there is no log."""
-    return files.tail(log, lines, offset) if log.exists() else ""
 
 
 def cause(log: Path, offset: int = 0) -> str:

@@ -16,6 +16,7 @@ from gpu_judge.vllm_server import processes
 from gpu_judge.vllm_server.readiness import NotReady, Server, healthy
 from gpu_judge.vllm_server.stalls import Silence, look, sleeps
 from vcap_jax.system.errors import VCapError
+from vcap_jax.system.files import tail
 
 _log = logging.getLogger("gpu_judge")
 
@@ -194,7 +195,7 @@ class _Server:
                 reason = f"{reason} ({cause})"
             history.record(None if self.ready_since is None else time.monotonic() - self.ready_since)
             if history.endless:
-                end = processes.tail(launch.log, self.settings.log_lines, written)
+                end = tail(launch.log, self.settings.log_lines, written)
                 raise EndlessCrash(
                     f"{launch.name} {reason}; it has failed {self.settings.crash_limit} times without becoming "
                     f"ready. The end of {launch.log}:\n{end}"

@@ -60,9 +60,11 @@ def test_a_torn_end_is_cut_off_and_no_whole_line_is_written_again(
 
 def test_the_end_of_a_log_is_its_last_lines(tmp_path: Path) -> None:
     log = tmp_path / "a.log"
+    assert tail(log, 3) == ""
     log.write_bytes(b"".join(b"line %d\n" % n for n in range(5000)) + b"\xff the end")
     assert tail(log, 3) == "line 4998\nline 4999\n\ufffd the end"
     assert tail(log, 20_000).splitlines()[0] == "line 0"
+    assert tail(log, 5, offset=log.stat().st_size - 19) == "line 4999\n\ufffd the end"
 
 
 def test_for_a_torn_end_only_the_end_is_read(tmp_path: Path) -> None:

@@ -91,7 +91,9 @@ def _line_begin(file: BinaryIO, end: int) -> int:
 
 def tail(path: Path, lines: int, offset: int = 0) -> str:
     """The last lines of a log, not before byte ``offset``; of one without line ends no more than a thousand bytes for
-    each."""
+    each. Empty for one that is not there."""
+    if not path.exists():
+        return ""
     with path.open("rb") as file:
         file.seek(max(offset, path.stat().st_size - lines * 1000))
         return "\n".join(file.read().decode(errors="replace").splitlines()[-lines:])

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gpu_judge.vllm_server import processes
-from gpu_judge.vllm_server.processes import cause, family, read_stat, tail
+from gpu_judge.vllm_server.processes import cause, family, read_stat
 from tests.gpu_judge.vllm_fakes import ENGINE_LOG
 
 SHARING = """
@@ -25,14 +25,6 @@ signal.pause()
 
 def test_reads_the_state_of_a_process_with_an_odd_name() -> None:
     assert read_stat("17 (a) Z) S 1 99 17 0") == ("S", 99)
-
-
-def test_the_end_of_a_log(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    assert tail(log, 3) == ""
-    log.write_text("".join(f"line {k}\n" for k in range(1000)))
-    assert tail(log, 2) == "line 998\nline 999"
-    assert tail(log, 5, offset=len(log.read_text()) - 9) == "line 999"
 
 
 def test_the_cause_that_a_log_tells(tmp_path: Path) -> None:
