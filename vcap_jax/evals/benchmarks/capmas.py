@@ -189,16 +189,16 @@ class CapMas(Benchmark[Picture]):
         values: dict[str, float] = {}
         lacking: dict[str, str] = {}
         notes: dict[str, str] = {}
-        parts: list[float] = []
         for name, part in zip(("clair", "coverage", "factuality"), found, strict=True):
             if isinstance(part, Failure):
                 lacking[name] = str(part)
-                continue
-            parts.append(part.values["part"])
-            values |= {key: value for key, value in part.values.items() if key != "part"}
-            notes |= part.notes
+            else:
+                values |= part.values
+                notes |= part.notes
         if not lacking:
-            values["average"] = sum(parts) / len(parts)
+            coverage = values["questions_right"] / max(1, values["questions"])
+            factuality = values["propositions_true"] / max(1, values["propositions"])
+            values["average"] = (values["clair"] + coverage + factuality) / 3
         return Measured(values=values, lacking=lacking, notes=notes)
 
     async def _clair(self, task: Task[Picture], caption: str, asker: Asker) -> Measured | Failure:
@@ -207,20 +207,14 @@ class CapMas(Benchmark[Picture]):
         )
         if isinstance(answer, Failure):
             return answer
-        score = answer.score / 100
-        counted = float(answer.reason is not None)
         return Measured(
-            values={"clair": score, "clair_counted": counted, "part": score},
+            values={"clair": answer.score / 100, "clair_counted": float(answer.reason is not None)},
             notes={"CLAIR": answer.reason} if answer.reason else {},
         )
 
     async def _coverage(self, task: Task[Picture], caption: str, asker: Asker) -> Measured | Failure:
-        asked = {
-            f"Q{number}": (question, answer)
-            for number, (question, answer) in enumerate(
-                zip(task.row.questions, task.row.answers, strict=True), 1
-            )
-        }
+        pairs = zip(task.row.questions, task.row.answers, strict=True)
+        asked = {f"Q{number}": pair for number, pair in enumerate(pairs, 1)}
         options = {name: (*letters_of(*pair), _UNKNOWN) for name, pair in asked.items()}
         told = "\n\n".join(f"{name}: {question}" for name, (question, _) in asked.items())
         answers = await asker.ask(
@@ -233,9 +227,8 @@ class CapMas(Benchmark[Picture]):
             for name, (question, answer) in asked.items()
             if answers[name] != answer
         ]
-        right = len(asked) - len(wrong)
         return Measured(
-            values={"questions": len(asked), "questions_right": right, "part": right / max(1, len(asked))},
+            values={"questions": len(asked), "questions_right": len(asked) - len(wrong)},
             notes={"Questions answered wrongly": "\n".join(wrong)} if wrong else {},
         )
 
@@ -245,7 +238,7 @@ class CapMas(Benchmark[Picture]):
             return split
         claims = numbered("P", filter(str.strip, split.propositions))
         if not claims:
-            return Measured(values={"propositions": 0.0, "propositions_true": 0.0, "part": 0.0})
+            return Measured(values={"propositions": 0.0, "propositions_true": 0.0})
         shown = await asker.view(self.pictures(task.sample))
         if isinstance(shown, Failure):
             return shown
@@ -258,9 +251,8 @@ class CapMas(Benchmark[Picture]):
         if isinstance(verdicts, Failure):
             return verdicts
         false = [claim for name, claim in claims.items() if verdicts[name] == "false"]
-        true = len(claims) - len(false)
         return Measured(
-            values={"propositions": len(claims), "propositions_true": true, "part": true / len(claims)},
+            values={"propositions": len(claims), "propositions_true": len(claims) - len(false)},
             notes={"False propositions": "\n".join(false)} if false else {},
         )
 
