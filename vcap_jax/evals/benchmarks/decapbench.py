@@ -114,29 +114,26 @@ class DeCapBench(Benchmark[Annotated]):
         facts = [fact for fact in facts if fact.fact]
         oracle = task.row.facts
         relevant = [fact.relevance == 1 for fact in facts]
-        if not facts:
-            trials: list[Trial] = [Trial(right=(), matched=(), relevant=(), oracle=len(oracle))]
-            matched: Sequence[int | None] = ()
-            right: Sequence[bool] = ()
-        else:
+        matchings: list[list[int | None]] | Failure = [[]]
+        verified: list[list[bool]] | Failure = [[]]
+        if facts:
             matchings, verified = await asyncio.gather(
                 self._matched(task, facts, asker), self._verified(task, facts, asker)
             )
-            if isinstance(matchings, Failure):
-                return Measured(lacking={"match": str(matchings)})
-            if isinstance(verified, Failure):
-                return Measured(lacking={"verify": str(verified)})
-            trials = [
-                Trial(right=right, matched=matched, relevant=relevant, oracle=len(oracle))
-                for right in verified
-                for matched in matchings
-            ]
-            matched, right = matchings[0], verified[0]
+        if isinstance(matchings, Failure):
+            return Measured(lacking={"match": str(matchings)})
+        if isinstance(verified, Failure):
+            return Measured(lacking={"verify": str(verified)})
+        trials = [
+            Trial(right=right, matched=matched, relevant=relevant, oracle=len(oracle))
+            for right in verified
+            for matched in matchings
+        ]
         score = dcscore(trials, official=self.options.mode == "official")
         if score is None:
             return Measured(lacking={"dcscore": "the caption has no fact that describes what is seen"})
-        wrong = [fact.fact for fact, is_right in zip(facts, right, strict=True) if not is_right]
-        missed = [fact for k, fact in enumerate(oracle) if k not in matched]
+        wrong = [fact.fact for fact, right in zip(facts, verified[0], strict=True) if not right]
+        missed = [fact for k, fact in enumerate(oracle) if k not in matchings[0]]
         notes = {"Wrong facts": "\n".join(wrong), "Facts not mentioned": "\n".join(missed)}
         return Measured(
             values={**vars(score), "dcscore": score.dcscore, "facts": len(facts)},
