@@ -25,7 +25,6 @@ from vcap_jax.evals.answers import Shape
 from vcap_jax.evals.asking import Asker, Stage
 from vcap_jax.evals.benchmarks.benchmark import Benchmark, Measured, Mode, Task
 from vcap_jax.evals.statistics import Statistic, average_of_present, mean
-from vcap_jax.reward.encoded_view import EncodedView
 from vcap_jax.reward.failures import Failure
 from vcap_jax.reward.json_objects import head
 from vcap_jax.reward.prompts import object_schema
@@ -98,7 +97,9 @@ class CapArenaAuto(Benchmark[Battle]):
         points: list[int] = []
         told: list[str] = []
         for ours_first in orders:
-            verdict = await self._verdict(battle, caption, view, asker, ours_first=ours_first)
+            pair = (caption, battle.opponent) if ours_first else (battle.opponent, caption)
+            asked = {"REFERENCE": battle.reference, "FIRST": pair[0], "SECOND": pair[1]}
+            verdict = await asker.ask(self.stages["compare"], JUDGMENT, asked, shown=view)
             if isinstance(verdict, Failure):
                 return Measured(lacking={"compare": str(verdict)})
             judgment, reason = verdict
@@ -112,13 +113,6 @@ class CapArenaAuto(Benchmark[Battle]):
         return Measured(
             values=values, notes={f"Against {battle.baseline}": "\n".join(told), "Opponent": battle.opponent}
         )
-
-    async def _verdict(
-        self, battle: Battle, caption: str, view: EncodedView, asker: Asker, *, ours_first: bool
-    ) -> tuple[Judgment, str] | Failure:
-        pair = (caption, battle.opponent) if ours_first else (battle.opponent, caption)
-        values = {"REFERENCE": battle.reference, "FIRST": pair[0], "SECOND": pair[1]}
-        return await asker.ask(self.stages["compare"], JUDGMENT, values, shown=view)
 
     @classmethod
     def statistics(cls, mode: Mode) -> Mapping[str, Statistic]:
