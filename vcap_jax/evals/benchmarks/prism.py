@@ -83,18 +83,17 @@ class Prism(Benchmark[Rows]):
             rows = read_table(self.folder.file(self.table), Path(pictures), self.say)
         except ManifestError as error:
             raise self.folder.wrong(self.table, str(error)) from error
+        aware = self.options.query_aware
         by_description: dict[str, list[ChoiceRow]] = {}
         for row in rows:
-            by_description.setdefault(row.index if self.options.query_aware else str(row.image), []).append(
-                row
-            )
-        if self.options.query_aware:
+            by_description.setdefault(row.index if aware else str(row.image), []).append(row)
+        if aware:
             asking = self.template("caption_query_aware", "QUESTION", plain=True)
         else:
-            plain = self.template("caption", plain=True).text
+            asking = self.template("caption", plain=True)
         for several in by_description.values():
             first = several[0]
-            prompt = asking.fill({"QUESTION": first.question}).text if self.options.query_aware else plain
+            prompt = asking.fill({"QUESTION": first.question} if aware else {}).text
             sample = Sample(id=first.index, images=(first.image,), prompt=prompt, origin=self.table)
             # Pictures are named by their content: questions about one picture are not independent.
             yield Task(sample=sample, row=tuple(several), of=first.image.stem)
