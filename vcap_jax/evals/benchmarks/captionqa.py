@@ -157,7 +157,7 @@ class CaptionQa(Benchmark[Picture]):
     def _choices(
         self, row: Mapping[str, object], identity: str, where: str, generator: random.Random
     ) -> Iterator[Choice]:
-        asked = row.get("questions")
+        asked, official = row.get("questions"), self.options.mode == "official"
         if not isinstance(asked, list) or not isinstance(row.get("id"), str):
             raise self.folder.wrong(where, "a row has a text as its id and a list of questions")
         for number, entry in enumerate(asked):
@@ -168,12 +168,11 @@ class CaptionQa(Benchmark[Picture]):
             options = self.folder.texts(question, "choices", where)
             answer = self.folder.text(question, "answer", where)
             right = [place for place, option in enumerate(options) if option.strip() == answer.strip()]
-            open_ended = not is_yes_no(text, options, official=self.options.mode == "official")
+            open_ended = not is_yes_no(text, options, official=official)
             places = list(range(len(options) + open_ended))
             # The public code skips both kinds before it shuffles.
             if len(places) < 2 or not right:
                 continue
-            official = self.options.mode == "official"
             (generator if official else seeded(f"{identity}/{number}/{text}")).shuffle(places)
             yield Choice(text=text, options=options, right=right[0], order=tuple(places))
 
