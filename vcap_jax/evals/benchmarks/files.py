@@ -4,6 +4,7 @@ were unpacked."""
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -72,14 +73,11 @@ class MediaFiles:
     def _below(self) -> dict[str, list[Path]]:
         """Every file of the kind by its name, and without its ending where no whole name is that; in order of their
         paths."""
-        names: dict[str, list[Path]] = {}
-        paths = [path for path in sorted(self._root.rglob("*")) if path.suffix.lower() in self._endings]
-        paths = [path for path in paths if path.is_file()]
-        for path in paths:
-            names.setdefault(path.name, []).append(path)
-        stems: dict[str, list[Path]] = {}
-        for path in paths:
-            stems.setdefault(path.stem, []).append(path)
+        names, stems = defaultdict[str, list[Path]](list), defaultdict[str, list[Path]](list)
+        for path in sorted(self._root.rglob("*")):
+            if path.suffix.lower() in self._endings and path.is_file():
+                names[path.name].append(path)
+                stems[path.stem].append(path)
         return {**stems, **names}
 
 
