@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from statistics import fmean
 
 from pydantic import Field
 
 from vcap_jax.configuration import settings
+from vcap_jax.report.metrics import Row
 from vcap_jax.reward.contradictions import contradiction
 from vcap_jax.reward.group import GroupScores
 
-Row = dict[str, float | int | str]
 PREFIX = "alarms/"
 _ROUNDING = 1e-9
 
@@ -52,8 +51,7 @@ class AlarmConfig:
 
     def limits(self) -> dict[str, float]:
         """The limits that are set, by the name of their metric without its prefix."""
-        names = [field.name for field in fields(self) if field.name in _MEANINGS]
-        return {name: float(limit) for name in names if (limit := getattr(self, name)) is not None}
+        return {name: float(limit) for name in _MEANINGS if (limit := getattr(self, name)) is not None}
 
 
 _MEANINGS: Mapping[str, str] = {

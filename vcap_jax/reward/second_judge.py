@@ -18,6 +18,7 @@ from statistics import fmean
 
 import numpy as np
 
+from vcap_jax.report.metrics import Row
 from vcap_jax.reward.aggregation import comparable
 from vcap_jax.reward.config import RewardConfig, SecondJudgeConfig
 from vcap_jax.reward.errors import FamilyError
@@ -27,7 +28,6 @@ from vcap_jax.reward.role import Role
 from vcap_jax.reward.session import RewardSession
 from vcap_jax.system.clock import Clock
 
-Row = dict[str, float | int | str]
 PREFIX = "second_judge/"
 SECOND = Role(who="the second judge", settings="second_judge.judge")
 _LEAST_FOR_CORRELATION = 3
