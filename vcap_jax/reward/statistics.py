@@ -55,9 +55,7 @@ class JudgeStatistics:
         """What was added after ``earlier``. The maximum cannot be taken apart and is that of the whole
         time.
         """
-        added = {
-            name: getattr(self, name) - getattr(earlier, name) for name in _SUMS if name != "latency_max_s"
-        }
+        added = {name: getattr(self, name) - getattr(earlier, name) for name in _SUMS}
         return JudgeStatistics(
             **added,
             latency_max_s=self.latency_max_s,
@@ -70,7 +68,8 @@ class JudgeStatistics:
         )
 
 
-_SUMS = tuple(f.name for f in fields(JudgeStatistics) if f.name not in ("failures", "errors", "endpoints"))
+_NO_SUMS = ("latency_max_s", "failures", "errors", "endpoints")
+_SUMS = tuple(field.name for field in fields(JudgeStatistics) if field.name not in _NO_SUMS)
 
 
 class _Tally:
