@@ -4,7 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from vcap_jax.reward.templates import DELIMITERS, SPECS, InstructionName, TemplateError, load_instruction
+from vcap_jax.reward.templates import (
+    DELIMITERS,
+    SPECS,
+    InstructionName,
+    TemplateError,
+    filled,
+    load_instruction,
+)
 
 NAMES: list[InstructionName] = list(SPECS)
 
@@ -36,7 +43,8 @@ def test_a_users_template_is_used(tmp_path: Path) -> None:
     path = tmp_path / "mine.txt"
     path.write_text(GOOD)
     instruction = load_instruction("image", str(path))
-    assert instruction.fill({"ref_answer": "R", "gen_solution": "G"}).startswith("Rate G against R.")
+    text = filled(instruction.template, {"ref_answer": "R", "gen_solution": "G"})
+    assert text.startswith("Rate G against R.")
 
 
 @pytest.mark.parametrize(

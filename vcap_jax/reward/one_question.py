@@ -8,7 +8,6 @@ else for the group.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Generic, TypeVar
@@ -25,7 +24,7 @@ from vcap_jax.reward.judge_query import Form, JudgeQuery, MediaViews, schema_for
 from vcap_jax.reward.open_group import OpenGroup, for_each
 from vcap_jax.reward.prompts import delimited
 from vcap_jax.reward.question import Verdict
-from vcap_jax.reward.templates import GENERATED_CAPTION, REFERENCE_CAPTION, load_template
+from vcap_jax.reward.templates import GENERATED_CAPTION, REFERENCE_CAPTION, filled, load_template
 from vcap_jax.system.json_records import adapter_of, as_record, record_values
 from vcap_jax.system.json_values import JsonObject
 
@@ -33,8 +32,6 @@ T = TypeVar("T")
 
 AS_ASKED = ConfigDict(alias_generator=str.capitalize, extra="forbid")
 """Of a record whose fields are the keys of an answer, which begin with a capital there."""
-
-_PLACEHOLDER = re.compile(r"\{(REFERENCE|CAPTION)\}")
 
 
 def load_question(name: str, path: str | None, *, most: int) -> str:
@@ -51,7 +48,7 @@ def filled_question(template: str, reference: str, caption: str) -> str:
         "REFERENCE": delimited(reference, REFERENCE_CAPTION),
         "CAPTION": delimited(caption, GENERATED_CAPTION),
     }
-    return _PLACEHOLDER.sub(lambda found: values[found[1]], template)
+    return filled(template, values)
 
 
 class OneQuestionReward(Generic[T]):

@@ -20,6 +20,7 @@ from vcap_jax.reward.templates import (
     SPECS,
     Instruction,
     InstructionSpec,
+    filled,
 )
 from vcap_jax.system.json_values import JsonDict, JsonObject
 
@@ -141,7 +142,7 @@ def fill_instruction(instruction: Instruction, *, reference: str | None, candida
     values = {spec.candidate[0]: delimited(candidate, spec.candidate[1])}
     if spec.reference is not None and reference is not None:
         values[spec.reference[0]] = delimited(reference, spec.reference[1])
-    return instruction.fill(values)
+    return filled(instruction.template, values)
 
 
 def media_parts(frames: Sequence[JudgeFrame]) -> list[ContentPart]:

@@ -84,14 +84,16 @@ SPECS: Mapping[InstructionName, InstructionSpec] = {spec.name: spec for spec in 
 
 @dataclass(frozen=True, kw_only=True)
 class Instruction:
-    """A checked template. ``fill`` puts in texts that are already neutralised and delimited."""
+    """A checked template."""
 
     spec: InstructionSpec
     template: str
 
-    def fill(self, values: Mapping[str, str]) -> str:
-        """Replace the placeholders in one pass, so that nothing inside a value is filled again."""
-        return _PLACEHOLDER.sub(lambda match: values[match.group(1)], self.template)
+
+def filled(template: str, values: Mapping[str, str]) -> str:
+    """The template with texts, which are neutralised and delimited, in the places of their names. All in one pass, so
+    that nothing inside a text is filled again; other words in braces stay."""
+    return _PLACEHOLDER.sub(lambda found: values.get(found[1], found[0]), template)
 
 
 def load_instruction(name: InstructionName, path: str | None = None) -> Instruction:

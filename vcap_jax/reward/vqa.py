@@ -8,7 +8,6 @@ that give each other's answers away should therefore not be asked about one samp
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 
@@ -23,13 +22,11 @@ from vcap_jax.reward.open_group import OpenGroup, for_each
 from vcap_jax.reward.prompts import content_hash, delimited, object_schema
 from vcap_jax.reward.question import Verdict
 from vcap_jax.reward.questions import UNKNOWN, Question, read_questions
-from vcap_jax.reward.templates import load_template
+from vcap_jax.reward.templates import filled, load_template
 from vcap_jax.system.json_values import JsonDict, JsonObject, as_text
 
 Answers = Mapping[str, str]
 """Question number ("Q1") -> a letter, a few words, or ``UNKNOWN``."""
-
-_PLACEHOLDER = re.compile(r"\{(QUESTIONS|CAPTION)\}")
 
 
 class VqaReward:
@@ -127,9 +124,7 @@ def questions_pass(questions: Sequence[Question], template: str, *, route: str) 
                 name: as_text(value, f"the kept answer to {name}") for name, value in kept.items()
             },
         ),
-        fill=lambda text: _PLACEHOLDER.sub(
-            lambda found: block if found[1] == "QUESTIONS" else delimited(text, "caption"), template
-        ),
+        fill=lambda text: filled(template, {"QUESTIONS": block, "CAPTION": delimited(text, "caption")}),
         reference=listed,
         shown=None,
         route=route,
