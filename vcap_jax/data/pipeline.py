@@ -113,7 +113,8 @@ class GroupIterator(Iterator[GroupBatch[E]], Generic[E]):
         self._settings, self._processes, self._on_skip = settings, processes, on_skip
         self._samples = len(samples)
         self._fingerprint = _fingerprint(samples, settings)
-        self._skipped_total = 0
+        self.skipped_total = 0
+        """Samples dropped by all processes since the beginning of the run, those before a resume included."""
         # The bad samples since the last good one, by id. Neighbouring epochs may have the same ones at their border.
         self._fruitless: dict[str, BadSample] = {}
 
@@ -136,11 +137,6 @@ class GroupIterator(Iterator[GroupBatch[E]], Generic[E]):
         # What is read ahead: this process's samples of the coming batches, as they will be if none is bad.
         self._ahead: grain.DatasetIterator[E | BadSample | StorageError] | None = None
         self._ahead_at = 0
-
-    @property
-    def skipped_total(self) -> int:
-        """Samples dropped by all processes since the beginning of the run, those before a resume included."""
-        return self._skipped_total
 
     def __next__(self) -> GroupBatch[E]:
         """The next batch.
@@ -205,7 +201,7 @@ class GroupIterator(Iterator[GroupBatch[E]], Generic[E]):
         return {
             "version": _STATE_VERSION,
             "position": self._position,
-            "skipped_total": self._skipped_total,
+            "skipped_total": self.skipped_total,
             "fingerprint": self._fingerprint,
         }
 
@@ -225,7 +221,7 @@ class GroupIterator(Iterator[GroupBatch[E]], Generic[E]):
                 "new run"
             )
         self._position = as_whole(state["position"], "the place in the data")
-        self._skipped_total = as_whole(state["skipped_total"], "the count of skipped samples")
+        self.skipped_total = as_whole(state["skipped_total"], "the count of skipped samples")
         self._fruitless = {}
         self.close()
 
@@ -266,7 +262,7 @@ class GroupIterator(Iterator[GroupBatch[E]], Generic[E]):
                     f"sample {bad.id}: {bad.reason}. Mend it or take it out of the manifest, or set "
                     "data.on_bad_sample to skip"
                 )
-            self._skipped_total += 1
+            self.skipped_total += 1
             if self._on_skip is not None:
                 self._on_skip(bad)
             self._fruitless.setdefault(bad.id, bad)
