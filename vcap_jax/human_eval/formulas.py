@@ -110,12 +110,10 @@ def mean_tau(rankings: Sequence[Mapping[str, float]]) -> float | None:
 
 
 def average_ranks(values: Mapping[str, float]) -> dict[str, float]:
-    """Ranks of values, the largest first as 1; equal values share the mean of their ranks."""
-    ordered = sorted(values, key=lambda name: -values[name])
-    places: dict[float, list[int]] = {}
-    for place, name in enumerate(ordered, 1):
-        places.setdefault(values[name], []).append(place)
-    return {name: float(np.mean(places[value])) for name, value in values.items()}
+    """Ranks of values, the largest first as 1; equal values share the mean of their ranks (scipy)."""
+    from scipy.stats import rankdata
+
+    return dict(zip(values, rankdata([-value for value in values.values()]).tolist(), strict=True))
 
 
 def pair_outcome(
