@@ -32,9 +32,7 @@ def records_of(study: Study, stored: StoredAnswers) -> Records:
 
     def answer(prop: str, annotator: str, held: Held) -> Answer:
         row = asked[prop].model_dump(exclude={"span", "ref_span"}) | {
-            "step1": held.verdict.step1,
-            "step2": held.verdict.step2,
-            "note": held.verdict.note,
+            **vars(held.verdict),
             "annotator": annotator,
             "timestamps": Timestamps(first=held.first_at, last=held.last_at),
         }
