@@ -11,7 +11,7 @@ from gpu_judge.bodies import Limits
 from vcap_jax.configuration import load_config, shipped_configs
 from vcap_jax.data.errors import MediaError
 from vcap_jax.data.judge_media import EncodedMedia, JudgeMediaSettings, VideoSource, encode_picture
-from vcap_jax.data.media import JudgeMedia, TimeWindow
+from vcap_jax.data.media import TimeWindow
 from vcap_jax.run.config import RunConfig
 
 RNG = np.random.default_rng(0)
@@ -60,7 +60,7 @@ def test_a_clip_of_the_papers_run_is_far_below_what_the_judges_server_takes(size
 def test_a_window_selects_the_frames_of_a_video() -> None:
     settings = JudgeMediaSettings()
     pictures = tuple(encode_picture(picture(8, 8), settings, seconds=t / 2) for t in range(8))
-    media: JudgeMedia = EncodedMedia(modality="video", duration=4.0, pictures=pictures)
+    media = EncodedMedia(modality="video", duration=4.0, pictures=pictures)
     assert [f.seconds for f in media.frames()] == [t / 2 for t in range(8)]
     assert [f.seconds for f in media.frames(TimeWindow(start=1.0, end=2.0))] == [1.0, 1.5]
     assert [f.seconds for f in media.frames(TimeWindow(start=1.6, end=1.9))] == [1.5]

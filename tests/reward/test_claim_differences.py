@@ -14,7 +14,7 @@ import pytest
 from tests.patience import GUARD_S
 from tests.reward.media import PICTURE, clip
 from vcap_jax.configuration import ConfigError, load_config
-from vcap_jax.data.media import JudgeMedia
+from vcap_jax.data.judge_media import EncodedMedia
 from vcap_jax.reward.claim_differences import (
     Difference,
     Differences,
@@ -185,7 +185,7 @@ def ask(settings: Callable[..., Any]) -> Callable[..., GroupScores]:
     def run(
         *captions: str,
         reference: str | None = "A red car.",
-        media: JudgeMedia = PICTURE,
+        media: EncodedMedia = PICTURE,
         config: ClaimDifferencesConfig | None = None,
         **judge: Any,
     ) -> GroupScores:

@@ -69,7 +69,7 @@ class VideoSource:
 
 @dataclass(frozen=True, kw_only=True)
 class EncodedMedia:
-    """What the judge looks at for one group (implements ``vcap_jax.data.media.JudgeMedia``).
+    """What the judge looks at for one group.
 
     duration: seconds of the video, 0.0 for images. source: of a video. quality: of JPEGs that have to be made
     of pictures that are none.

@@ -1,14 +1,13 @@
 """The visual side of a group, as the reward needs it: encoded pictures, with times where they have any.
 
-The reward never decodes files. Whoever owns the pixels hands over an object with the shape of
-:class:`JudgeMedia`; pictures are URLs that an OpenAI-compatible server understands, normally ``data:`` URLs.
+The reward never decodes files: it is handed pictures and videos as an OpenAI-compatible server understands them
+(``judge_media.EncodedMedia``), normally as ``data:`` URLs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,31 +65,6 @@ class JudgeVideo:
             raise ValueError(
                 f"a video of {self.total_frames} frames at {self.fps} fps has no frame {self.indices[-1]}"
             )
-
-
-class JudgeMedia(Protocol):
-    """What the judge looks at for one group.
-
-    ``frames()`` and ``video()`` are called from a worker thread, once per pass over the group, so an
-    implementation may encode its pictures there; it must be safe to call from several threads.
-    """
-
-    @property
-    def modality(self) -> Literal["image", "video"]: ...
-
-    @property
-    def duration(self) -> float:
-        """Length of the video in seconds; 0.0 for images."""
-
-    def frames(self, window: TimeWindow | None = None) -> Sequence[JudgeFrame]:
-        """The pictures in order, never empty.
-
-        Images: all of them, ``seconds`` None (``window`` is never given). Video: all sampled frames, or those
-        inside ``window`` as :func:`frames_in_window` selects them.
-        """
-
-    def video(self, window: TimeWindow | None = None) -> JudgeVideo:
-        """The same frames of a video as one video; asked for only where the judge takes videos."""
 
 
 def frames_in_window(seconds: Sequence[float], window: TimeWindow) -> list[int]:

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Literal, Self, TypeVar
 
-from vcap_jax.data.media import JudgeMedia
+from vcap_jax.data.judge_media import EncodedMedia
 from vcap_jax.evals.answers import Answered, Shape, read_answer
 from vcap_jax.evals.templates import PromptTemplate
 from vcap_jax.report.progress import PoolProgress
@@ -242,7 +242,7 @@ class Asker:
         failed = [answer for answer in answers if isinstance(answer, Failure)]
         return failed[0] if failed else [a for a in answers if not isinstance(a, Failure)]
 
-    async def view(self, load: Callable[[], JudgeMedia]) -> EncodedView | Failure:
+    async def view(self, load: Callable[[], EncodedMedia]) -> EncodedView | Failure:
         """What the judge is shown; ``load`` runs in a worker thread. A Failure for media that cannot be read."""
         try:
             return await asyncio.to_thread(lambda: show(load(), None, as_video=False))

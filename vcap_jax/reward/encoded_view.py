@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from vcap_jax.data.media import JudgeMedia, JudgeVideo, TimeWindow
+from vcap_jax.data.judge_media import EncodedMedia
+from vcap_jax.data.media import JudgeVideo, TimeWindow
 from vcap_jax.reward.errors import MediaMismatch
 from vcap_jax.reward.prompts import ContentPart, content_hash, media_parts, no_media_notice, video_parts
 from vcap_jax.system.json_values import JsonObject
@@ -56,7 +57,7 @@ class EncodedView:
     video: PromptedVideo | None = None
 
 
-def show(media: JudgeMedia, window: TimeWindow | None, *, as_video: bool) -> EncodedView:
+def show(media: EncodedMedia, window: TimeWindow | None, *, as_video: bool) -> EncodedView:
     """The pictures of a group, or of a window of its video. Runs in a worker thread: it encodes and hashes.
 
     Raises ValueError for media without pictures, and whatever a decoder raises.
@@ -73,7 +74,7 @@ def show(media: JudgeMedia, window: TimeWindow | None, *, as_video: bool) -> Enc
     return EncodedView(parts=tuple(parts), key=_key(parts), pictures=len(frames))
 
 
-def show_nothing(media: JudgeMedia, window: TimeWindow | None) -> EncodedView:
+def show_nothing(media: EncodedMedia, window: TimeWindow | None) -> EncodedView:
     """The words that stand in for the pictures in the ablation without them."""
     parts = no_media_notice("picture" if media.modality == "image" else "frames", window)
     return EncodedView(parts=tuple(parts), key=_key(parts))

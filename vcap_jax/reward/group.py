@@ -11,7 +11,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 
-from vcap_jax.data.media import JudgeMedia, TimeWindow
+from vcap_jax.data.judge_media import EncodedMedia
+from vcap_jax.data.media import TimeWindow
 from vcap_jax.data.references import ReferencePool
 from vcap_jax.reward.failures import Failure
 from vcap_jax.reward.scores import Scores
@@ -35,7 +36,7 @@ class GroupPrompt:
     sample_id: str
     step: int
     index: int
-    media: JudgeMedia
+    media: EncodedMedia
     reference: str | None
     references: tuple[str, ...] = ()
     reference_segments: tuple[Segment, ...] = ()

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
-from vcap_jax.data.media import JudgeMedia, TimeWindow
+from vcap_jax.data.judge_media import EncodedMedia
+from vcap_jax.data.media import TimeWindow
 from vcap_jax.reward.client import JudgeClient
 from vcap_jax.reward.encoded_view import EncodedView, show, show_nothing
 from vcap_jax.reward.failures import Failure
@@ -103,7 +104,7 @@ class MediaViews:
     sample_id: for messages. use_image: False shows words in their place. judge: says whether it takes videos.
     """
 
-    def __init__(self, media: JudgeMedia, *, sample_id: str, use_image: bool, judge: JudgeClient) -> None:
+    def __init__(self, media: EncodedMedia, *, sample_id: str, use_image: bool, judge: JudgeClient) -> None:
         self._media, self._sample_id, self._use_image, self._judge = media, sample_id, use_image, judge
         self._views: dict[TimeWindow | None, asyncio.Task[EncodedView | Failure]] = {}
 

@@ -18,7 +18,6 @@ from vcap_jax.configuration import ConfigError, load_config, settings
 from vcap_jax.data.images import decode_image
 from vcap_jax.data.judge_media import EncodedMedia, JudgeMediaSettings, encode_picture
 from vcap_jax.data.manifest import Sample
-from vcap_jax.data.media import JudgeMedia
 from vcap_jax.evals.asking import Asker, RoleName, Stage, with_store
 from vcap_jax.evals.benchmarks.files import Folder
 from vcap_jax.evals.config import EvaluatorConfig
@@ -266,7 +265,7 @@ class Benchmark(ABC, Generic[R]):
             others = f", and {len(missing) - 1} more are not" if len(missing) > 1 else ""
             raise self.folder.wrong(missing[0], f"is not there{others}")
 
-    def pictures(self, sample: Sample) -> Callable[[], JudgeMedia]:
+    def pictures(self, sample: Sample) -> Callable[[], EncodedMedia]:
         """Reads what the judge is shown of a sample's images."""
 
         def read() -> EncodedMedia:
