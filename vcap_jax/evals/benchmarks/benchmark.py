@@ -15,9 +15,10 @@ from typing import ClassVar, Generic, Literal, TypedDict, TypeVar, Unpack
 from pydantic import Field
 
 from vcap_jax.configuration import ConfigError, load_config, settings
-from vcap_jax.data.images import decode_image
-from vcap_jax.data.judge_media import EncodedMedia, JudgeMediaSettings, encode_picture
+from vcap_jax.data.examples import media_loader
+from vcap_jax.data.judge_media import EncodedMedia, JudgeMediaSettings
 from vcap_jax.data.manifest import Sample
+from vcap_jax.data.videos import EvenFrames
 from vcap_jax.evals.asking import Asker, RoleName, Stage, with_store
 from vcap_jax.evals.benchmarks.files import Folder
 from vcap_jax.evals.config import EvaluatorConfig
@@ -113,7 +114,8 @@ class Benchmark(ABC, Generic[R]):
         self.say = tools.say
         self.folder = Folder(Path(self.options.data), self.name, self.source)
         self.endpoints = _endpoints(self.options, tools, self.name)
-        self._templates: dict[str, PromptTemplate] = {}
+        self.templates: dict[str, PromptTemplate] = {}
+        """The texts of its questions, and of what captions are asked for with, by stage."""
         self._captioning = tools.captioning
         self._request: PromptTemplate | None = None
         self._requests = tools.requests if tools.captioning else {}
@@ -131,7 +133,7 @@ class Benchmark(ABC, Generic[R]):
             self._check_media()
         self.stages = {stage.name: stage for stage in self.make_stages()}
         if self.options.prompts is not None:
-            check_own_texts(self.options.prompts, self._templates)
+            check_own_texts(self.options.prompts, self.templates)
 
     @abstractmethod
     def load(self) -> Iterable[Task[R]]:
@@ -210,7 +212,7 @@ class Benchmark(ABC, Generic[R]):
         made = load_template(
             f"{self.texts or self.name}/{stage}", placeholders, self.options.prompts, plain=plain
         )
-        self._templates[stage] = made
+        self.templates[stage] = made
         return made
 
     def stage(self, name: str, *placeholders: str, **how: Unpack[_How]) -> Stage:
@@ -228,17 +230,12 @@ class Benchmark(ABC, Generic[R]):
         used_to = self._requests.get(self.modality or "image")
         if made.own or used_to is None:
             return made.text
-        self._request = self._templates["caption"] = replace(made, text=used_to, source="the captioner")
+        self._request = self.templates["caption"] = replace(made, text=used_to, source="the captioner")
         self.say(
             f"{self.name}: captions are asked for with the captioner's own request, "
             f"{json.dumps(used_to[:_SHOWN], ensure_ascii=False)}; caption.txt in options.prompts is another"
         )
         return used_to
-
-    @property
-    def templates(self) -> Mapping[str, PromptTemplate]:
-        """The texts of its questions, and of what captions are asked for with, by stage."""
-        return self._templates
 
     def _limited(self, tasks: tuple[Task[R], ...]) -> tuple[Task[R], ...]:
         """Those of the first ``options.limit`` pictures or videos, which may have several captions each."""
@@ -267,13 +264,10 @@ class Benchmark(ABC, Generic[R]):
 
     def pictures(self, sample: Sample) -> Callable[[], EncodedMedia]:
         """Reads what the judge is shown of a sample's images."""
-
-        def read() -> EncodedMedia:
-            settings = JudgeMediaSettings()
-            pictures = tuple(encode_picture(decode_image(path), settings) for path in sample.images)
-            return EncodedMedia(modality="image", duration=0.0, pictures=pictures)
-
-        return read
+        load = media_loader(
+            image_prompt="", video_prompt="", settings=JudgeMediaSettings(), frames=EvenFrames()
+        )
+        return lambda: load(sample).media
 
     def _about(self, models: Mapping[RoleName, str]) -> JsonObject:
         asked: dict[str, JsonValue] = {
@@ -288,7 +282,7 @@ class Benchmark(ABC, Generic[R]):
             "data": self.data_digest,
             "reading": self.reading,
             "endpoints": asked,
-            "prompts": {name: template.version for name, template in self._templates.items()},
+            "prompts": {name: template.version for name, template in self.templates.items()},
             **({} if request is None else {"request": {"text": request.text, "from": request.source}}),
         }
 
