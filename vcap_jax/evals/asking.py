@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from concurrent.futures import Future
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from hashlib import blake2b
 from typing import Literal, Self, TypeVar
 
@@ -145,7 +145,8 @@ class Asker:
                 store = None if config.store is None else stores[config.store]
                 self._queries[role] = JudgeQuery(client, store)
                 ready = self._loop.submit(client.wait_until_ready(config.ready_timeout_s))
-                self.models[role] = _heard(ready, f"stopped while {ROLES[role].who} was waited for")
+                look = partial(raise_if_requested, f"stopped while {ROLES[role].who} was waited for")
+                self.models[role] = until_ended(ready, look).result()
         except BaseException:
             self._stack.close()
             raise
@@ -157,11 +158,6 @@ class Asker:
     async def _close(self) -> None:
         for client in self._clients.values():
             await client.__aexit__()
-
-    @property
-    def in_flight(self) -> int:
-        """Requests that may be in flight at once."""
-        return max(config.concurrency * len(config.urls) for config in self._endpoints.values())
 
     def each(
         self, items: Iterable[I], work: Callable[[I], Coroutine[object, object, R]], *, what: str, total: int
@@ -179,7 +175,8 @@ class Asker:
             raise_if_requested(f"stopped after {len(found)} of {total} {what}")
 
         begun = (self._loop.submit(work(item)) for item in items)
-        with closing(as_they_end(begun, self.in_flight + 1, look=look)) as ended:
+        places = max(config.concurrency * len(config.urls) for config in self._endpoints.values())
+        with closing(as_they_end(begun, places + 1, look=look)) as ended:
             for number, result in ended:
                 found[number] = result
                 progress(what, len(found), total, len(found))
@@ -252,11 +249,6 @@ class Asker:
     def report(self) -> dict[str, StageReport]:
         """How the stages went, by name, in the order in which they began."""
         return dict(self._reports)
-
-
-def _heard(future: Future[T], stopped: str) -> T:
-    """The result of a future. Raises Stopped, with these words, if a signal comes before."""
-    return until_ended(future, lambda: raise_if_requested(stopped)).result()
 
 
 def _form(stage: Stage, shape: Shape[T]) -> Form[Answered[T]]:
