@@ -36,13 +36,8 @@ class HeldOut:
         scenes = {c.id: self._world.heldout_scenes[c.id] for c in captions if c.failure is None}
         counts = count_captions(scenes, {c.id: c.texts for c in captions if c.failure is None})
         place = {identity: index for index, identity in enumerate(scenes)}
-        counted = {
-            "facts": counts.facts,
-            "claims": counts.claims,
-            "correct": counts.correct,
-            "invented": counts.invented,
-        }
+        names = ("facts", "claims", "correct", "invented")
         items = measured(
-            captions, lambda c: {name: int(numbers[place[c.id]]) for name, numbers in counted.items()}
+            captions, lambda c: {name: int(getattr(counts, name)[place[c.id]]) for name in names}
         )
         return Evaluation(metrics=fact_values(counts), items=items)
