@@ -190,7 +190,7 @@ def _misfit_scores(scores: object, group: GroupForReward) -> str | None:
     for number, candidate in enumerate(scores.candidates):
         if problem := _misfit_candidate(candidate):
             return f"{problem} for caption {number} of {len(group.captions)}"
-    if not _is_number(scores.full_reward):
+    if not is_a(scores.full_reward, float | int | None):
         return f"a full_reward of type {_type(scores.full_reward)}, not float or None"
     if not is_a(scores.window, TimeWindow | None):
         return f"a window of type {_type(scores.window)}, not TimeWindow or None"
@@ -223,7 +223,7 @@ def _misfit_weights(scores: GroupScores) -> str | None:
 def _misfit_candidate(candidate: object) -> str | None:
     if not isinstance(candidate, CandidateScore):
         return f"a {_type(candidate)}, not a CandidateScore,"
-    if not _is_number(candidate.reward):
+    if not is_a(candidate.reward, float | int | None):
         return f"a reward of type {_type(candidate.reward)}, not float or None,"
     if not is_a(candidate.failure, Failure | None):
         return f"a failure of type {_type(candidate.failure)}, not Failure or None,"
@@ -243,10 +243,6 @@ def _misfit_candidate(candidate: object) -> str | None:
             if not isinstance(name, str) or not isinstance(value, types):
                 return f"{part} with {name!r} of type {_type(value)}"
     return None
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, float | int | None)
 
 
 def _type(value: object) -> str:
