@@ -21,12 +21,10 @@ State = Literal["closed", "open", "half_open"]
 class CircuitBreaker:
     """One endpoint's.
 
-    threshold: failures in a row that open it. clock: monotonic seconds.
+    threshold: failures in a row that open it, at least 1. clock: monotonic seconds.
     """
 
     def __init__(self, threshold: int, clock: Callable[[], float]) -> None:
-        if threshold < 1:
-            raise ValueError(f"a breaker's threshold is {threshold}: give at least 1")
         self._threshold, self._clock = threshold, clock
         self._failures = self._doubts = 0
         self.state: State = "closed"
