@@ -82,7 +82,7 @@ def address(messages: Sequence[ChatMessage], *, keeps: bool, kept: Lru[bool]) ->
             return _nameless(part)
         if kept.get(identity):
             named[identity] = None
-            return _only_named(part, identity)
+            return _only_named(part)
         sent[identity] = None
         return part
 
@@ -97,12 +97,10 @@ def address(messages: Sequence[ChatMessage], *, keeps: bool, kept: Lru[bool]) ->
 
 
 def _nameless(part: ImagePart | VideoPart) -> ImagePart | VideoPart:
-    if part["type"] == "image_url":
-        return {"type": "image_url", "image_url": part["image_url"]}
-    return {"type": "video_url", "video_url": part["video_url"]}
+    plain = part.copy()
+    del plain["uuid"]
+    return plain
 
 
-def _only_named(part: ImagePart | VideoPart, identity: str) -> ImagePart | VideoPart:
-    if part["type"] == "image_url":
-        return {"type": "image_url", "image_url": None, "uuid": identity}
-    return {"type": "video_url", "video_url": None, "uuid": identity}
+def _only_named(part: ImagePart | VideoPart) -> ImagePart | VideoPart:
+    return {**part, "image_url": None} if part["type"] == "image_url" else {**part, "video_url": None}
