@@ -35,7 +35,8 @@ class CheckpointError(VCapError, ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """What serving needs to know about a Qwen3-VL checkpoint.
+    """What serving needs to know about a Qwen3-VL checkpoint; by default what all published ones have, and 0 for what
+    differs among them.
 
     weight_bytes: of all its safetensors. heads, key_value_heads, vision_heads: attention heads.
     positions: longest sequence the model was made for.
@@ -44,19 +45,19 @@ class Checkpoint:
     video_token_id: the placeholder that stands once in the prompt for every visual token of a video.
     """
 
-    weight_bytes: int
-    layers: int
-    heads: int
-    key_value_heads: int
-    head_dim: int
-    vision_heads: int
-    positions: int
-    patch: int
-    merge: int
-    temporal_patch: int
-    image_min_pixels: int
-    video_min_pixels: int
-    video_token_id: int
+    weight_bytes: int = 0
+    layers: int = 0
+    heads: int = 0
+    key_value_heads: int = 0
+    head_dim: int = 0
+    vision_heads: int = 0
+    positions: int = 262_144
+    patch: int = 16
+    merge: int = 2
+    temporal_patch: int = 2
+    image_min_pixels: int = _DEFAULT_MIN_PIXELS["image"]
+    video_min_pixels: int = _DEFAULT_MIN_PIXELS["video"]
+    video_token_id: int = 151_656
 
     @property
     def pixels_per_token(self) -> int:
@@ -67,24 +68,6 @@ class Checkpoint:
     def cache_bytes_per_token(self) -> int:
         """Bytes of keys and values that one token takes in 16 bits, over all layers and heads."""
         return 2 * self.layers * self.key_value_heads * self.head_dim * _KEY_VALUE_BYTES
-
-
-PUBLISHED = Checkpoint(
-    weight_bytes=0,
-    layers=0,
-    heads=0,
-    key_value_heads=0,
-    head_dim=0,
-    vision_heads=0,
-    positions=262_144,
-    patch=16,
-    merge=2,
-    temporal_patch=2,
-    image_min_pixels=_DEFAULT_MIN_PIXELS["image"],
-    video_min_pixels=_DEFAULT_MIN_PIXELS["video"],
-    video_token_id=151_656,
-)
-"""What command lines depend on, as all published Qwen3-VL checkpoints have it; 0 is what differs among them."""
 
 
 def read_checkpoint(folder: Path) -> Checkpoint:

@@ -13,7 +13,7 @@ from typing import TypeVar
 from gpu_judge.addresses import local_url_of, read_api_key, url_of
 from gpu_judge.lifetime import check_port_file, on_signals, remove_port_file, watch_parent, write_port_file
 from gpu_judge.vllm_server import checks
-from gpu_judge.vllm_server.checkpoint import PUBLISHED, Checkpoint, read_checkpoint
+from gpu_judge.vllm_server.checkpoint import Checkpoint, read_checkpoint
 from gpu_judge.vllm_server.command import KEY_VARIABLE, ServerCommand, build_commands, listed_ports
 from gpu_judge.vllm_server.installation import Installation, check_versions, find_executable, inspect
 from gpu_judge.vllm_server.readiness import Probe, expected_video_tokens
@@ -46,7 +46,7 @@ def print_commands(settings: ServeSettings, port_file: Path | None = None, *, ch
     missing += look_for_problems(settings, found, checkpoint)
     executable = settings.vllm or Path("vllm") if found is None else found.executable
     ports = tried(lambda: _ports(settings), listed_ports(settings))
-    commands = build_commands(settings, checkpoint or PUBLISHED, executable, ports)
+    commands = build_commands(settings, checkpoint or Checkpoint(), executable, ports)
     if checkpoint is None:
         missing.append(
             "the lines are those for a checkpoint as it is published: print them again where --model is"
