@@ -110,16 +110,14 @@ _TRIGGERS = (
 )
 
 
-def prepare(connection: sqlite3.Connection) -> int:
-    """Makes the tables in a new file. Returns the version of the file's schema."""
+def prepare(connection: sqlite3.Connection) -> None:
+    """Makes the tables in a new file."""
     with connection:
         # Two processes may open a new study at once.
         connection.execute("BEGIN IMMEDIATE")
-        found = int(connection.execute("PRAGMA user_version").fetchone()[0])
-        if found == 0 and not connection.execute("SELECT 1 FROM sqlite_schema").fetchone():
+        version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+        if version == 0 and not connection.execute("SELECT 1 FROM sqlite_schema").fetchone():
             for statement in (*_TABLES.split(";\n"), *_TRIGGERS):
                 if statement.strip():
                     connection.execute(statement)
             connection.execute(f"PRAGMA user_version = {VERSION}")
-            found = VERSION
-    return found
