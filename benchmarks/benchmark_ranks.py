@@ -31,9 +31,9 @@ from vcap_jax.evals.benchmarks.capmas import CapMas
 from vcap_jax.evals.benchmarks.decapbench import DeCapBench
 from vcap_jax.evals.benchmarks.dream1k import Dream1k
 from vcap_jax.evals.benchmarks.vcapsbench import VCapsBench
-from vcap_jax.evals.captioners import PredictionsCaptioner
 from vcap_jax.evals.config import EvaluatorConfig
 from vcap_jax.evals.protocol import EvaluatorTools
+from vcap_jax.evals.written_captions import PredictionsCaptioner
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.system.json_values import rows_of
