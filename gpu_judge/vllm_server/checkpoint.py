@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -122,8 +123,8 @@ def _read(folder: Path) -> Checkpoint:
             patch=_count(vision["patch_size"]),
             merge=_count(vision["spatial_merge_size"]),
             temporal_patch=_count(vision["temporal_patch_size"]),
-            image_min_pixels=_min_pixels(folder, "image"),
-            video_min_pixels=_min_pixels(folder, "video"),
+            image_min_pixels=_min_pixels(files, "image"),
+            video_min_pixels=_min_pixels(files, "video"),
             video_token_id=_count(config["video_token_id"]),
         )
     except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
@@ -172,15 +173,12 @@ def _is_whole(path: Path) -> bool:
         return False
 
 
-def _min_pixels(folder: Path, kind: str) -> int:
+def _min_pixels(files: Mapping[str, JsonObject], kind: str) -> int:
     """The lower pixel bound of the preprocessor file for images or videos, wherever the format keeps it."""
-    nested = folder / "processor_config.json"
-    values: JsonValue = None
-    if nested.exists():
-        values = _json(nested, _RESTORE).get(f"{kind}_processor")
-    file = folder / ("preprocessor_config.json" if kind == "image" else "video_preprocessor_config.json")
-    if not isinstance(values, dict) and file.exists():
-        values = _json(file, _RESTORE)
+    values: object = files.get("processor_config.json", {}).get(f"{kind}_processor")
+    if not isinstance(values, dict):
+        name = "preprocessor_config.json" if kind == "image" else "video_preprocessor_config.json"
+        values = files.get(name)
     if not isinstance(values, dict):
         return _DEFAULT_MIN_PIXELS[kind]
     size = as_object(values.get("size") or {}, "size")
