@@ -7,7 +7,6 @@ file is made of, so that parts of another one are never taken up.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from pathlib import Path
 
 from vcap_jax.system.errors import VCapError
 from vcap_jax.system.file_locks import alone
-from vcap_jax.system.files import naming, write_json
+from vcap_jax.system.files import drop_torn_end, naming, write_json
 from vcap_jax.system.json_values import JsonDict, JsonObject, read_json_object
 from vcap_jax.system.shutdown import finishing, raise_if_requested
 
@@ -131,15 +130,9 @@ def grow(part: Path, rows: Iterable[Mapping[str, object]], *, stopped: Callable[
 
 def whole_rows(path: Path) -> Iterator[JsonDict]:
     """The rows of a part that may have been torn in the middle of a line, which is cut away; none without a file."""
-    if not path.exists():
-        return
-    whole = 0
-    with path.open("rb") as lines:
-        for line in lines:
-            if not line.endswith(b"\n"):
-                break
-            whole += len(line)
-            row: JsonDict = json.loads(line)
-            yield row
-    if whole != path.stat().st_size:
-        os.truncate(path, whole)
+    drop_torn_end(path)
+    if path.exists():
+        with path.open("rb") as lines:
+            for line in lines:
+                row: JsonDict = json.loads(line)
+                yield row
