@@ -31,6 +31,11 @@ from vcap_jax.reward.scores import Scores
 MODELS = "abcde"
 
 
+def half_width(spread, items):
+    """Of the 95% interval of the mean over so many items."""
+    return 1.959964 * math.sqrt(spread.variance / items)
+
+
 def test_what_stands_in_brackets_is_over_items_and_not_over_what_they_have_several_of():
     # Of 4 items two say yes 50 times and two say no. All 4 that are drawn are of one kind once in 16 times, which is
     # more than the 2.5% outside the interval on either side.
@@ -143,10 +148,10 @@ def test_the_spread_is_that_of_the_figure_in_the_table_and_not_of_single_annotat
     table = mean_pairs_of(human_ranks(records)[OVERALL], rewards, 0)["counted"]
     found = spreads_of_agreement(records, rewards)
     assert {people: spread.items for people, spread in found.items()} == {1: 400, 2: 400}
-    assert found[2].half_width(400) == pytest.approx((table.high - table.low) / 2, rel=0.06)
+    assert half_width(found[2], 400) == pytest.approx((table.high - table.low) / 2, rel=0.06)
     # One annotator each, the other left out: the same way, with the interval of that table.
     anna = mean_pairs_of(human_ranks(records, "anna")[OVERALL], rewards, 0)["counted"]
-    assert found[1].half_width(400) == pytest.approx((anna.high - anna.low) / 2, rel=0.06)
+    assert half_width(found[1], 400) == pytest.approx((anna.high - anna.low) / 2, rel=0.06)
 
 
 def test_the_spread_is_told_for_no_more_annotators_than_two_items_have():
@@ -195,4 +200,4 @@ def test_what_cannot_be_told_is_none():
 def test_the_number_of_items_gives_the_width_that_was_asked_for():
     spread = Spread(variance=0.1, items=9)
     items = spread.items_for(0.03)
-    assert spread.half_width(items) <= 0.03 < spread.half_width(items - 1)
+    assert half_width(spread, items) <= 0.03 < half_width(spread, items - 1)

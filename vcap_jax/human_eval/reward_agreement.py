@@ -136,12 +136,8 @@ class Spread:
     variance: float
     items: int
 
-    def half_width(self, items: int) -> float:
-        """Of the 95% interval of the mean over so many items."""
-        return _Z * math.sqrt(self.variance / items)
-
     def items_for(self, half_width: float) -> int:
-        """Items that the mean needs for such an interval."""
+        """Items that the mean needs for a 95% interval of that half width."""
         return max(2, math.ceil((_Z / half_width) ** 2 * self.variance))
 
 
