@@ -31,7 +31,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
 def main(arguments: Sequence[str] | None = None) -> int:
     args = parse_arguments(arguments)
 
-    def work() -> int:
+    def work() -> None:
         from vcap_jax.human_eval.agreement_report import percent, write_agreement
         from vcap_jax.human_eval.answers import StoredAnswers
         from vcap_jax.human_eval.exchange import SKIPPED, check_fit, read_records, records_of
@@ -57,6 +57,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 "people and reward order two captions alike: "
                 f"{percent(results.mean_pairs[OVERALL]['counted'])}, ties counted"
             )
-        return 0
 
     return guarded(work, goes_on=False)

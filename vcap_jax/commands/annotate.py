@@ -59,19 +59,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = parse_arguments(arguments)
     ends = args.export is not None or args.source is not None or args.tasks is not None
 
-    def work() -> int:
+    def work() -> None:
         from vcap_jax.human_eval.application.server import serve
         from vcap_jax.human_eval.errors import StudyError
         from vcap_jax.human_eval.study import ITEMS, check_video, read_study
         from vcap_jax.system.loopback import is_loopback
 
         if args.tasks is not None:
-            return _make(args)
+            _make(args)
+            return
         if args.demo and not (args.folder / ITEMS).exists():
             _demo(args)
         study = read_study(args.folder, _settings(args))
         if ends:
-            return _exchange(args, study)
+            _exchange(args, study)
+            return
         if not is_loopback(args.host) and not args.name:
             raise StudyError(
                 f"--host {args.host} lets other machines in: say with --name by which name or address they ask for it, "
@@ -80,7 +82,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for item in study.items.values():
             check_video(args.folder, item)
         serve(study, host=args.host, port=args.port, names=args.name, say=say)
-        return 0
 
     return guarded(work, goes_on=not ends)
 
@@ -117,7 +118,7 @@ def _demo(args: argparse.Namespace) -> None:
     )
 
 
-def _make(args: argparse.Namespace) -> int:
+def _make(args: argparse.Namespace) -> None:
     from vcap_jax.human_eval.errors import StudyError
     from vcap_jax.human_eval.exchange import read_tasks
     from vcap_jax.human_eval.label_studio import from_tasks
@@ -133,10 +134,9 @@ def _make(args: argparse.Namespace) -> int:
         f"{len(found.items)} items and {len(found.propositions)} propositions in {args.folder}: put the media there, "
         f"and take {len(found.answers)} answers in with --import {args.tasks}"
     )
-    return 0
 
 
-def _exchange(args: argparse.Namespace, study: Study) -> int:
+def _exchange(args: argparse.Namespace, study: Study) -> None:
     from vcap_jax.human_eval.exchange import SKIPPED, export_records, read_records, records_of, take_in
     from vcap_jax.human_eval.store import AnswerStore
     from vcap_jax.human_eval.study import ANSWERS
@@ -153,4 +153,3 @@ def _exchange(args: argparse.Namespace, study: Study) -> int:
             for path in export_records(study, records, args.export):
                 print(path)
             print(f"{len(records.answers)} answers, {len(records.rankings)} rankings of items")
-    return 0

@@ -25,7 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--html", type=page_argument, metavar="FILE", help="write one HTML page")
     args = parser.parse_args(arguments)
 
-    def work() -> int:
+    def work() -> None:
         from vcap_jax.evals.benchmarks.comparison import compare, read_results
         from vcap_jax.evals.benchmarks.comparison_page import as_text, write_page
         from vcap_jax.evals.protocol import EvaluatorError
@@ -43,6 +43,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
             write_json(args.json, [comparison.row() for comparison in comparisons])
         if args.html:
             write_page(args.html, comparisons)
-        return 0
 
     return guarded(work, goes_on=False)

@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from_hf.add_argument("--family", help="as model.family: import path of a family outside the package")
     args = parser.parse_args(arguments)
 
-    def convert() -> int:
+    def convert() -> None:
         from vcap_jax.export.hugging_face import adapter_to_peft, checkpoint_from_hf, checkpoint_to_hf
 
         if args.command == "from-hf":
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"{args.source} -> {args.target}, in {dtype}")
             if stated not in (None, dtype):
                 print(f"config.json says {stated}; it is {dtype} that holds the tensors as they are stored")
-            return 0
+            return
         dtype = args.dtype or ("float32" if args.adapter else "bfloat16")
         if args.adapter:
             step, kept = adapter_to_peft(args.source, args.target, step=args.step, dtype=dtype), None
@@ -63,6 +63,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 f"rounded to {dtype}, the matrices hold {kept:.0%} of what the adapters add; --dtype float32 "
                 "holds all of it, and --adapter writes them unmerged"
             )
-        return 0
 
     return guarded(convert, goes_on=False)

@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if args.candidates < 1:
         parser.error(f"--candidates {args.candidates}: give at least 1")
 
-    def command(config: RunConfig, processes: Processes) -> int:
+    def command(config: RunConfig, processes: Processes) -> None:
         from vcap_jax.parallel.processes import device_summary
         from vcap_jax.recipes.distill import Teacher, check_distillation, distill
         from vcap_jax.run.folders import open_run
@@ -67,6 +67,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
         say = speaker(processes)
         say(f"distillation in {root} on {device_summary(processes)}")
         distill(config, folder, teachers, candidates=args.candidates, say=say, processes=processes)
-        return 0
 
     return run_shared_command(args, command)

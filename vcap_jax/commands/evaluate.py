@@ -117,7 +117,7 @@ def _refused_by_the_harness(args: Namespace, names: Sequence[str], captioner: Se
 def main(arguments: Sequence[str] | None = None) -> int:
     args = parse_arguments(arguments)
 
-    def work() -> int:
+    def work() -> None:
         from vcap_jax.recipes.evaluate import evaluate
         from vcap_jax.recipes.evaluation_request import EvaluationRefused, EvaluationRequest, split_settings
 
@@ -143,7 +143,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 api_key_env=args.api_key_env,
             )
             evaluate_video_qa(asked, say)
-            return 0
+            return
         request = EvaluationRequest(
             benchmarks=names,
             by=args.by,
@@ -165,6 +165,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
             follow(request, say)
         else:
             evaluate(request, say)
-        return 0
 
     return guarded(work)

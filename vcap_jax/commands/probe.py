@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if args.scenes < 1:
         parser.error(f"--scenes {args.scenes}: give at least 1")
 
-    def work() -> int:
+    def work() -> None:
         from vcap_jax.recipes.teaching.probing import side_by_side, table
         from vcap_jax.report.summary import write_summary
 
@@ -44,6 +44,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(table(found))
         if args.out:
             write_summary(args.out, found)
-        return 0
 
     return guarded(work, goes_on=False)

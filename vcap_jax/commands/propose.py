@@ -53,7 +53,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
 def main(arguments: Sequence[str] | None = None) -> int:
     args = parse_arguments(arguments)
 
-    def work() -> int:
+    def work() -> None:
         from vcap_jax.configuration import load_config
         from vcap_jax.evals.asking import Asker, with_store
         from vcap_jax.human_eval.embedded import TRUTH, propose_from_facts
@@ -88,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             made = propose_from_facts(folder, items.values(), scenes, seed=args.seed)
             count, truth = len(made.propositions), folder / TRUTH
             print(f"{count} propositions by the scenes' facts; {truth} has the verdicts")
-            return 0
+            return
         asked = stages(args.prompts)
         words = [word.removeprefix("judge.") for word in [*endpoint_settings(args, "judge"), *args.settings]]
         judge = with_store(load_config(JudgeConfig, (), words), str(folder / "judgements.sqlite"))
@@ -119,7 +119,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 f"{len(failed)} of {len(pairs)} pairs have no propositions ({told[0]}): the same command asks again; "
                 f"all are in {folder / 'propose.json'}"
             )
-        return 0
 
     return guarded(work)
 

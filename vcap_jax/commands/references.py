@@ -67,7 +67,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> Namespace:
 def main(arguments: Sequence[str] | None = None) -> int:
     args = parse_arguments(arguments)
 
-    def command(config: RunConfig) -> int:
+    def command(config: RunConfig) -> None:
         from vcap_jax.captioning.engines import served_endpoint
         from vcap_jax.captioning.settings import is_served
         from vcap_jax.references.command import PoolRequest, write_requested_pool
@@ -85,6 +85,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
             retry_failed=args.retry_failed,
         )
         write_requested_pool(config, request, say=say)
-        return 0
 
     return run_command(args, command)

@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ConfigError as error:
         parser.error(str(error))
 
-    def show() -> int:
+    def show() -> None:
         config = options.store.with_name("config.yaml")
         own = run_weights(config) if config.is_file() else []
         weights = load_config(RewardWeights, [], [*own, *given])
@@ -65,7 +65,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         told = ", ".join(f"{name} {weight:g}" for name, weight in asdict(weights).items())
         whose = f"of {config}" if own else "the defaults"
         print(f"weights: {told}; those not named are {whose}", file=say)
-        return 0
 
     return guarded(show, goes_on=False)
 

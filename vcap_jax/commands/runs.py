@@ -21,7 +21,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--html", type=page_argument, metavar="FILE", help="write one HTML page, with curves")
     args = parser.parse_args(arguments)
 
-    def work() -> int:
+    def work() -> None:
         from vcap_jax.report.arms import arms_of, find_runs, read_run
         from vcap_jax.report.arms_page import as_text, write_arms_page
         from vcap_jax.report.run_folder import RunFolder
@@ -39,6 +39,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if args.html:
             write_arms_page(args.html, arms)
             print(args.html)
-        return 0
 
     return guarded(work, goes_on=False)

@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if args.rounds < 1:
         parser.error(f"--rounds {args.rounds}: give at least 1")
 
-    def command(config: RunConfig, processes: Processes) -> int:
+    def command(config: RunConfig, processes: Processes) -> None:
         from vcap_jax.parallel.processes import device_summary
         from vcap_jax.recipes.self_improve import self_improve
         from vcap_jax.run.checks import check_run
@@ -42,6 +42,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
         say = speaker(processes)
         say(f"{args.rounds} rounds in {root} on {device_summary(processes)}")
         self_improve(config, folder, rounds=args.rounds, say=say, processes=processes)
-        return 0
 
     return run_shared_command(args, command)

@@ -74,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # The policy is only read and written here; the accelerator is the server's.
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
-    def serve() -> int:
+    def serve() -> None:
         from vcap_jax.configuration import ConfigError
         from vcap_jax.models.family import VllmFamily
         from vcap_jax.models.registry import family_at
@@ -148,7 +148,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 )
             # The server takes this process's place, so signals and its exit status are its own.
             os.execve(executable, command, environment)
-        return 0
 
     return guarded(serve, goes_on=False)
 

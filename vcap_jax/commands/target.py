@@ -26,12 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UnknownHardware as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    return guarded(lambda: _printed(lines), goes_on=False)
-
-
-def _printed(lines: Sequence[str]) -> int:
-    say("\n".join(lines))
-    return 0
+    return guarded(lambda: say("\n".join(lines)), goes_on=False)
 
 
 def figures(target: Hardware) -> list[str]:

@@ -44,13 +44,12 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
 def main(arguments: Sequence[str] | None = None) -> int:
     args = parse_arguments(arguments)
 
-    def show() -> int:
+    def show() -> None:
         print(table(args.facts, args.references, draws=args.draws, seed=args.seed))
         figure = draw(args.facts, args.references)
         args.out.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(args.out, dpi=110, bbox_inches="tight")
         print(f"drawn to {args.out}")
-        return 0
 
     return guarded(show, goes_on=False)
 

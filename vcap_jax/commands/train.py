@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     args = parser.parse_intermixed_args(arguments)
 
-    def command(config: RunConfig, processes: Processes) -> int:
+    def command(config: RunConfig, processes: Processes) -> None:
         from vcap_jax.recipes.grpo import run
         from vcap_jax.run.checks import check_run
         from vcap_jax.run.folders import next_steps, open_told_run
@@ -44,6 +44,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
         run(config, folder, say=say, processes=processes)
         if processes.first:
             say(next_steps(folder, config.modality))
-        return 0
 
     return run_shared_command(args, command)

@@ -16,7 +16,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs ``vcap NAME ...``; the exit status, 2 for a name that there is not."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words or words[0] in ("-h", "--help", "help"):
-        return guarded(_list, goes_on=False)
+        return guarded(lambda: say(listing()), goes_on=False)
     name, *rest = words
     if name == "--version":
         print(f"vcap {__version__}")
@@ -28,11 +28,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     status: int = importlib.import_module(f"vcap_jax.commands.{name.replace('-', '_')}").main(rest)
     return status
-
-
-def _list() -> int:
-    say(listing())
-    return 0
 
 
 def listing() -> str:

@@ -177,23 +177,25 @@ def read_config(args: argparse.Namespace, say: Callable[[str], None] = print) ->
     return load_config(RunConfig, files, overrides)
 
 
-def run_command(args: argparse.Namespace, command: Callable[[RunConfig], int]) -> int:
-    """Reads the configuration and calls ``command``; the exit status.
+def run_command(args: argparse.Namespace, command: Callable[[RunConfig], int | None]) -> int:
+    """Reads the configuration and calls ``command``; its exit status, 0 for None.
 
     What ends it early is told as ``guarded`` does.
     """
     return _run(args, lambda config, _: command(config), several=False)
 
 
-def run_shared_command(args: argparse.Namespace, command: Callable[[RunConfig, Processes], int]) -> int:
+def run_shared_command(
+    args: argparse.Namespace, command: Callable[[RunConfig, Processes], int | None]
+) -> int:
     """``run_command`` for a command that several processes may do together, as ``config.distributed`` says."""
     return _run(args, command, several=True)
 
 
 def guarded(
-    work: Callable[[], int], *, goes_on: bool = True, again: str | None = None, failed: int = 1
+    work: Callable[[], int | None], *, goes_on: bool = True, again: str | None = None, failed: int = 1
 ) -> int:
-    """Calls ``work`` as the whole of a command. Returns its exit status, or that of ``report``.
+    """Calls ``work`` as the whole of a command. Returns its exit status, 0 for None, or that of ``report``.
 
     goes_on: whether the same command, given again, resumes what a signal ended. again: the command
     that resumes it, if it is not this process's own. failed: the exit status of errors.
@@ -279,11 +281,11 @@ def _as_vcap() -> bool:
     return Path(sys.argv[0]).stem == "vcap"
 
 
-def _flushed(status: int) -> int:
+def _flushed(status: int | None) -> int:
     """The exit status of work that is done, once what it printed is written: Python would tell of a reader that has
     gone after the command could."""
     print(end="", flush=True)
-    return status
+    return status or 0
 
 
 def _tell_crashes() -> None:
@@ -332,7 +334,9 @@ def _log_shown(processes: Processes) -> Iterator[None]:
         logger.propagate = before[1]
 
 
-def _run(args: argparse.Namespace, command: Callable[[RunConfig, Processes], int], *, several: bool) -> int:
+def _run(
+    args: argparse.Namespace, command: Callable[[RunConfig, Processes], int | None], *, several: bool
+) -> int:
     # The driver's messages about machine features are noise for a user; errors still come through.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     from vcap_jax.system.shutdown import finishing, stop_on_signal
@@ -348,7 +352,7 @@ def _run(args: argparse.Namespace, command: Callable[[RunConfig, Processes], int
 
                 config = _configured(args)
             if config is None:
-                return _flushed(0)
+                return _flushed(None)
             if config.distributed.several and not several:
                 from vcap_jax.configuration import ConfigError
 
@@ -356,7 +360,7 @@ def _run(args: argparse.Namespace, command: Callable[[RunConfig, Processes], int
             processes = stack.enter_context(joined(config.distributed))
             stack.enter_context(_log_shown(processes))
             check_shared_cache(config, processes, speaker(processes))
-            return command(config, processes)
+            return command(config, processes) or 0
         except BaseException as error:
             if processes is not None:
                 processes.fail(error)  # before leaving the others, which may take long

@@ -165,11 +165,7 @@ def main(arguments: list[str]) -> int:
         os.sched_setaffinity(0, {int(core) for core in cores})
     _end_with(int(parent))
 
-    def work() -> int:
-        perform(Path(out), key)
-        return 0
-
-    return guarded(work, again="launch/reproduce.py, as it was started")
+    return guarded(lambda: perform(Path(out), key), again="launch/reproduce.py, as it was started")
 
 
 if __name__ == "__main__":
