@@ -175,11 +175,6 @@ def _relation_claims(match: re.Match[str]) -> list[Claim] | None:
     return None
 
 
-def _overlap_claims(match: re.Match[str]) -> list[Claim] | None:
-    first, second = match["a"], match["b"]
-    return None if first == second else [((first, second, "overlap"), "covers")]
-
-
 _PARTS = {
     "place": rf"(?P<place>{alternatives(IMAGE_PLACES)})",
     "thing": r"(?P<thing>an? [a-z0-9 ]+)",
@@ -198,7 +193,10 @@ READS_BACKGROUND: Reader = (
 _READERS: tuple[Reader, ...] = (
     ((*OBJECT_FORMS, *UNDERSTOOD_OBJECT_FORMS), partial(thing_claims, kinds=IMAGE_ATTRIBUTES)),
     (_RELATION_FORMS, _relation_claims),
-    ((*_OVERLAP_FORMS, *_UNDERSTOOD_OVERLAP_FORMS), _overlap_claims),
+    (
+        (*_OVERLAP_FORMS, *_UNDERSTOOD_OVERLAP_FORMS),
+        lambda match: None if match["a"] == match["b"] else [((match["a"], match["b"], "overlap"), "covers")],
+    ),
     (_OBJECTS_FORMS, lambda match: [(OBJECTS, number_of(match["number"]))]),
     (
         _COUNT_FORMS,

@@ -67,18 +67,14 @@ def slot_words(slot: Slot) -> str:
     if slot in _NAMED:
         return _NAMED[slot]
     if isinstance(slot[0], int):
-        words = _of_shot(slot[1:])
+        _, owner, kind = slot
+        words = _OF_A_SHOT[str(kind)] if owner == "scene" else _of_object(slot[1:])
         return f"{words} in shot {slot[0] + 1}" if slot[0] >= 0 else words
     if slot[-1] == "count":
         return f"the number of {slot[1]}{'es' if slot[1] == 'cross' else 's'}"
     if len(slot) == 3:
         return _OF_A_PAIR[str(slot[-1])].format(place=slot[0], other=slot[1])
     return _of_object(slot)
-
-
-def _of_shot(slot: Slot) -> str:
-    owner, kind = slot
-    return _OF_A_SHOT[str(kind)] if owner == "scene" else _of_object(slot)
 
 
 def _of_object(slot: Slot) -> str:

@@ -299,11 +299,6 @@ def _event_claims(match: re.Match[str]) -> list[Claim]:
     return claims
 
 
-def _first_claims(match: re.Match[str]) -> list[Claim]:
-    found = match.groupdict()
-    return [(FIRST, found.get("one") or found["place"])]
-
-
 _TIME = r"(?P<time>\d+\.\d)"
 _MOVING = alternatives(motion for motion in MOTIONS if motion != "still")
 _PARTS = {
@@ -327,7 +322,7 @@ _ABOUT_SHOTS: tuple[Reader, ...] = (
         _object_claims,
     ),
     (("{one} {happens}.", "{one} {happens}{when}.", *_SOMETHING_FORMS, *_INTO_FORMS), _event_claims),
-    (_FIRST_FORMS, _first_claims),
+    (_FIRST_FORMS, lambda match: [(FIRST, match.groupdict().get("one") or match["place"])]),
     (_CAMERA_FORMS, lambda match: [(CAMERA, "still" if match["does"] in _STANDS else match["does"])]),
     READS_BACKGROUND,
 )
