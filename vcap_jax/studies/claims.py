@@ -51,14 +51,14 @@ Stated = Callable[..., Claim]
 """``Claim`` with the study and the modality that a group of claims has in common."""
 
 
-def more(first: str, second: str, quantity: Quantity = "coverage", margin: float = POINT) -> Test:
+def more(first: str, second: str, quantity: Quantity = "coverage") -> Test:
     """first > second."""
-    return Test(kind="more", first=first, second=second, quantity=quantity, margin=margin)
+    return Test(kind="more", first=first, second=second, quantity=quantity)
 
 
-def less(first: str, second: str, quantity: Quantity = "false_claims", margin: float = POINT) -> Test:
-    """first < second."""
-    return Test(kind="less", first=first, second=second, quantity=quantity, margin=margin)
+def less(first: str, second: str) -> Test:
+    """first < second, in false claims."""
+    return Test(kind="less", first=first, second=second, quantity="false_claims")
 
 
 def same(first: str, second: str, quantity: Quantity, margin: float) -> Test:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -101,8 +101,8 @@ def write_report(
         "reproduction.html",
         findings=findings,
         left_out=left_out,
-        counts=counts(findings),
-        parts=counts_of_tests(findings),
+        counts=_counted(finding.verdict for finding in findings if finding.claim.source == "paper"),
+        parts=_counted(tested.outcome.verdict for finding in findings for tested in finding.tested),
         sections=sections,
         theory=theory,
         cases=cases,
@@ -116,16 +116,10 @@ def write_report(
     return path
 
 
-def counts(findings: list[Finding]) -> dict[str, int]:
-    """How many claims of the paper got each verdict."""
-    found = Counter(f.verdict.value for f in findings if f.claim.source == "paper")
-    return {verdict: found.get(verdict, 0) for verdict in ("holds", "does not", "cannot tell")}
-
-
-def counts_of_tests(findings: list[Finding]) -> dict[str, int]:
-    """How many single tests, of all claims, got each verdict."""
-    found = Counter(tested.outcome.verdict.value for finding in findings for tested in finding.tested)
-    return {verdict.value: found.get(verdict.value, 0) for verdict in Verdict}
+def _counted(verdicts: Iterable[Verdict]) -> dict[str, int]:
+    """How often each verdict was given."""
+    found = Counter(verdicts)
+    return {verdict.value: found[verdict] for verdict in Verdict}
 
 
 def report_data(

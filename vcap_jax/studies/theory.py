@@ -53,10 +53,6 @@ class Gradient:
     n: float
     m: float
 
-    def scaled(self, factor: float) -> Gradient:
-        """All three times ``factor``."""
-        return Gradient(c=factor * self.c, n=factor * self.n, m=factor * self.m)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Factor:
@@ -77,9 +73,8 @@ class Factor:
     @property
     def gradient(self) -> Gradient:
         """Derivatives of the probability: 0 on the plateau where it is 0."""
-        if self.log_gradient is None:
-            return Gradient(c=0.0, n=0.0, m=0.0)
-        return self.log_gradient.scaled(self.p)
+        by, p = self.log_gradient, self.p
+        return Gradient(c=0.0, n=0.0, m=0.0) if by is None else Gradient(c=p * by.c, n=p * by.n, m=p * by.m)
 
 
 def recall_exact(c: int, *, m: int, N: int) -> Fraction:
