@@ -16,7 +16,6 @@ from vcap_jax.recipes.evaluation_request import Say
 from vcap_jax.reward.client import JudgeClient, model_now
 from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.reward.role import Role
-from vcap_jax.system.event_loop import LoopThread
 
 _OF_THE_JUDGE = ("API_TYPE", "MODEL_VERSION", "OPENAI_API_URL")
 """By what the harness knows its judge. What the caller's shell has of them is of something else."""
@@ -38,8 +37,8 @@ class Servers:
     def models(self, say: Say) -> tuple[str, str | None]:
         """What the two serve, once they answer. Raises JudgeUnavailable for one that does not, or that serves several
         models of which none is named."""
-        judge = None if self.judge is None else _model_of(self.judge, ROLES["judge"], say)
-        return _model_of(self.captioner, CAPTIONER, say), judge
+        judge = None if self.judge is None else asyncio.run(_model_of(self.judge, ROLES["judge"], say))
+        return asyncio.run(_model_of(self.captioner, CAPTIONER, say)), judge
 
     def models_now(self, say: Say) -> tuple[str | None, str | None]:
         """The same without waiting: of one that does not answer what was named, None where nothing was."""
@@ -94,11 +93,6 @@ def _held(name: str | None) -> str:
     return key
 
 
-def _model_of(config: JudgeConfig, role: Role, say: Say) -> str:
-    client = JudgeClient(config, role=role, say=say)
-    loop = LoopThread(f"look at {role.who}")
-    try:
-        loop.run(client.__aenter__())
-        return loop.run(client.wait_until_ready(config.ready_timeout_s))
-    finally:
-        loop.close(client.__aexit__)
+async def _model_of(config: JudgeConfig, role: Role, say: Say) -> str:
+    async with JudgeClient(config, role=role, say=say) as client:
+        return await client.wait_until_ready(config.ready_timeout_s)
