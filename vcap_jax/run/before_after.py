@@ -161,22 +161,13 @@ def shown_frames(own: OwnData, sample: Sample) -> tuple[SampleFrame, ...]:
 
 
 def _side(item: Item) -> Side:
-    scores = {name: value for name, value in item.values.items() if name != REWARD}
-    return Side(
-        caption=item.captions[0],
-        reward=item.values.get(REWARD),
-        scores=_without_zeros(scores),
-        notes=item.notes,
-    )
-
-
-def _without_zeros(scores: Mapping[str, float]) -> dict[str, float]:
-    """Shares that are usually 0 are shown where they are not."""
-    return {
+    # Shares that are usually 0 are shown where they are not.
+    scores = {
         name: value
-        for name, value in scores.items()
-        if value or name.rpartition("/")[2] not in ("judge_failed", "truncated")
+        for name, value in item.values.items()
+        if name != REWARD and (value or name.rpartition("/")[2] not in ("judge_failed", "truncated"))
     }
+    return Side(caption=item.captions[0], reward=item.values.get(REWARD), scores=scores, notes=item.notes)
 
 
 def _gain(before: Item, after: Item) -> float | None:

@@ -174,11 +174,6 @@ def _no_checkpoint(path: str, folder: Path, key: str) -> str:
     return f"{key} {path} does not exist: give the folder of a checkpoint or of a run"
 
 
-def _printable(text: str) -> str:
-    """A file's name that need not be UTF-8."""
-    return text.encode(errors="backslashreplace").decode()
-
-
 class _Checks:
     """The single checks; each raises what is wrong with its input."""
 
@@ -269,12 +264,11 @@ class _Checks:
         kinds = Counter(file.suffix.lower() or "no ending" for file, seen in media_files(folder) if not seen)
         if not kinds:
             return
-        named = [f"{_printable(kind)} ({count})" for kind, count in kinds.most_common(5)]
-        if len(kinds) > len(named):
-            named.append("...")
+        named = ", ".join(f"{kind} ({count})" for kind, count in kinds.most_common(5))
+        named = named.encode(errors="backslashreplace").decode()  # names of files need not be UTF-8
         self._notes.append(
             f"{source}: {kinds.total()} files are left out, which by their names are neither pictures nor clips that "
-            f"can be read: {', '.join(named)}"
+            f"can be read: {named}{', ...' if len(kinds) > 5 else ''}"
         )
 
     def _gone(self, samples: Sequence[Sample], what: str, will: str) -> set[str]:

@@ -6,7 +6,6 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Self
 
 from vcap_jax.configuration import ConfigError
 from vcap_jax.data.manifest import Sample
@@ -19,15 +18,10 @@ MANIFEST_NOTE = "manifest.json"
 
 @dataclass(frozen=True, kw_only=True)
 class SampleRows:
-    """How many samples there are, and the ``digest`` of them."""
+    """How many samples there are, and a digest of them."""
 
     count: int
     digest: str
-
-    @classmethod
-    def of(cls, samples: Sequence[Sample]) -> Self:
-        """These samples."""
-        return cls(count=len(samples), digest=digest(samples))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +42,7 @@ def remember_samples(
     """
     if source is None:
         return
-    now = ManifestNote(training=SampleRows.of(training), heldout=SampleRows.of(heldout))
+    now = ManifestNote(training=_rows_of(training), heldout=_rows_of(heldout))
     path = folder.root / MANIFEST_NOTE
     if not path.exists():
         write_json(path, asdict(now))
@@ -69,7 +63,8 @@ def remember_samples(
         )
 
 
-def digest(samples: Sequence[Sample]) -> str:
-    """Of ids, prompts and names of files in their order. Where files lie may change; what is in them is not read."""
+def _rows_of(samples: Sequence[Sample]) -> SampleRows:
+    """By ids, prompts and names of files in their order. Where files lie may change; what is in them is not read."""
     rows = ((s.id, s.modality, s.prompt, [file.name for file in s.files]) for s in samples)
-    return hashlib.blake2b("\n".join(map(json.dumps, rows)).encode(), digest_size=16).hexdigest()
+    digest = hashlib.blake2b("\n".join(map(json.dumps, rows)).encode(), digest_size=16).hexdigest()
+    return SampleRows(count=len(samples), digest=digest)
