@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from vcap_jax.captioning.parts import check_plan
@@ -242,11 +243,9 @@ def _candidates_to_best(whole: _Undertaking, teacher: Teacher, stage: Path) -> N
             "references": None if references is None else references.digest(),
         }
 
-        def check_stage() -> None:
-            # Files in it are taken for what they are by their names.
-            check_plan(stage, plan, what="stage of distillation", error=ConfigError)
-
-        processes.on_process_0(f"plan of {teacher.name}", check_stage)
+        # Files in it are taken for what they are by their names.
+        check = partial(check_plan, stage, plan, what="stage of distillation", error=ConfigError)
+        processes.on_process_0(f"plan of {teacher.name}", check)
         drawn = write_shared_pool(ready.ctx, stage / "candidates.jsonl", writer, samples)
         told["weights"] = written.weights
         del writer  # and with it this process's copy of the teacher

@@ -35,15 +35,8 @@ EACH = 4
 SPLIT = "probe"
 """Of scenes that nobody is taught or trained with."""
 _TOLD = (
-    *(
-        "coverage",
-        "false_share",
-        "invented_share",
-        "mean_tokens",
-        "mean_stated",
-        "largest_stated",
-        "beyond_half",
-    ),
+    *("coverage", "false_share", "invented_share"),
+    *("mean_tokens", "mean_stated", "largest_stated", "beyond_half"),
 )
 TAUGHT = "taught"
 """Stands beside the policies: captions as the starting policy was taught to give them."""
@@ -99,9 +92,9 @@ def captions(
     return sorted(said, key=lambda one: one.scene)
 
 
-def taught(pupil: Pupil, scenery: Scenery, *, each: int = 1, seed: int = 0) -> list[Said]:
+def taught(pupil: Pupil, scenery: Scenery, *, each: int = 1) -> list[Said]:
     """``each`` captions of every scene as the starting policy is taught to give them (``world.habits``)."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     said = []
     for index, scene in enumerate(scenery.scenes):
         habit = scene_habit(scene)

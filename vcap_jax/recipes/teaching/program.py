@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import cast
@@ -79,7 +79,9 @@ def teach(course: Course, work: Path, out: Path, *, save: Save, commit: str, say
         for modality, material in materials.items():
             material.corpus.forget()
             if stage != "look":
-                say(f"{stage}, unseen {modality}s: {_in_words(seeing(pupil, modality, material.check))}")
+                shares = seeing(pupil, modality, material.check).items()
+                told_of = " ".join(f"{kind} {share:.3f}" for kind, share in shares)
+                say(f"{stage}, unseen {modality}s: {told_of}")
     card = _card(pupil, course, materials, records, commit)
     save(pupil.model(), processor, out)
     _write(out / CARD, card)
@@ -142,10 +144,6 @@ def _card(
             "sampled": told(material.check, captions(pupil, modality, material.check, SAMPLED, each=4)),
         }
     return card
-
-
-def _in_words(shares: Mapping[str, float]) -> str:
-    return " ".join(f"{kind} {share:.3f}" for kind, share in shares.items())
 
 
 def _write(file: Path, row: JsonDict) -> None:
