@@ -44,6 +44,7 @@ from vcap_jax.run.inputs import check_inputs
 from vcap_jax.run.judge import answering_judge, media_for_judge, reward_family
 from vcap_jax.run.judge_domain import judge_domain
 from vcap_jax.run.judge_record import noted_judge
+from vcap_jax.run.observers import shown_candidate
 from vcap_jax.system.files import replace_file
 from vcap_jax.system.json_values import JsonDict, as_object, read_json_object
 from vcap_jax.system.shutdown import requested
@@ -268,7 +269,7 @@ def _rows(one: Scored) -> Iterator[Mapping[str, object]]:
             continue
         row |= {"reward": candidate.reward, "components": dict(candidate.components)}
         if candidate.failure is not None:
-            row["failure"] = f"{candidate.failure.reason}: {candidate.failure.detail}"
+            row["failure"] = str(candidate.failure)
         yield row | {"notes": {heading: note for heading, note in candidate.notes.items() if note}}
 
 
@@ -315,16 +316,4 @@ def _candidates(one: Scored) -> tuple[SampleCandidate, ...]:
     texts, scores = one.captions.texts, one.scores
     if scores is None:
         return tuple(SampleCandidate(caption=text, reward=None, failure=one.unasked) for text in texts)
-    window = None if scores.window is None else (scores.window.start, scores.window.end)
-    return tuple(
-        SampleCandidate(
-            caption=text,
-            reward=candidate.reward,
-            full_reward=scores.full_reward,
-            scores=dict(candidate.components),
-            notes=dict(candidate.notes),
-            failure=None if candidate.failure is None else str(candidate.failure),
-            segment=window,
-        )
-        for text, candidate in zip(texts, scores.candidates, strict=True)
-    )
+    return tuple(shown_candidate(scores, place, text) for place, text in enumerate(texts))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from PIL import Image
 
@@ -26,6 +27,7 @@ from vcap_jax.report.samples import (
 )
 from vcap_jax.report.samples_page import write_samples_page
 from vcap_jax.report.world_facts import fact_list
+from vcap_jax.reward.group import GroupScores
 from vcap_jax.run.config import RunConfig
 from vcap_jax.run.judge_domain import domain_warning
 from vcap_jax.world.splits import EmbeddedData
@@ -124,8 +126,13 @@ class RunObserver:
             id=identity,
             frames=frames_of(record.example.media),
             candidates=tuple(
-                _candidate(record, g, float(report.advantages.advantages[record.index, g]), facts)
-                for g in range(len(record.captions))
+                replace(
+                    shown_candidate(record.scores, g, caption),
+                    advantage=float(report.advantages.advantages[record.index, g]),
+                    truncated=bool(record.truncated[g]),
+                    facts=facts(caption),
+                )
+                for g, caption in enumerate(record.captions)
             ),
             reference=record.reference,
             prompt=record.example.sample.prompt or "",
@@ -139,22 +146,17 @@ class RunObserver:
         return lambda caption: fact_list(scene, caption)
 
 
-def _candidate(
-    record: GroupRecord, g: int, advantage: float, facts: Callable[[str], tuple[SampleFact, ...]]
-) -> SampleCandidate:
-    score = record.scores.candidates[g]
-    window = record.scores.window
+def shown_candidate(scores: GroupScores, place: int, caption: str) -> SampleCandidate:
+    """A group's caption number ``place`` with what it earned, for a page."""
+    score, window = scores.candidates[place], scores.window
     return SampleCandidate(
-        caption=record.captions[g],
+        caption=caption,
         reward=score.reward,
-        full_reward=record.scores.full_reward,
+        full_reward=scores.full_reward,
         scores=dict(score.components),
         notes=dict(score.notes),
-        failure=None if score.failure is None else f"{score.failure.reason}: {score.failure.detail}",
-        advantage=advantage,
-        truncated=bool(record.truncated[g]),
+        failure=None if score.failure is None else str(score.failure),
         segment=None if window is None else (window.start, window.end),
-        facts=facts(record.captions[g]),
     )
 
 
