@@ -87,11 +87,7 @@ def _done(arm: Arm) -> tuple[str, str, str]:
     """Seeds, steps, and what tells it from most others."""
     fewest, most = arm.steps
     seeds = " ".join(str(run.seed) for run in arm.runs)
-    return (
-        seeds,
-        f"{most}" if fewest == most else f"{fewest} to {most}",
-        ", ".join(arm.label) or _USUAL,
-    )
+    return seeds, f"{most}" if fewest == most else f"{fewest} to {most}", ", ".join(arm.label) or _USUAL
 
 
 def _tables(arms: Sequence[Arm]) -> dict[str, list[tuple[str, str, str, str]]]:

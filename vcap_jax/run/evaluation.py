@@ -22,13 +22,7 @@ from typing import Protocol
 from vcap_jax.data.references import ReferencePool
 from vcap_jax.evals.captioners import PoolCaptioner
 from vcap_jax.evals.config import BENCHMARKS, JUDGED
-from vcap_jax.evals.protocol import (
-    Captioner,
-    EvaluatorTools,
-    Item,
-    OwnData,
-    read_items,
-)
+from vcap_jax.evals.protocol import Captioner, EvaluatorTools, Item, OwnData, read_items
 from vcap_jax.evals.registry import NamedEvaluator, evaluated_by, made_evaluators
 from vcap_jax.evals.statistics import changes_of_means
 from vcap_jax.models.policy import Params

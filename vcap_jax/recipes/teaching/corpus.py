@@ -30,13 +30,7 @@ from vcap_jax.world.questions import question
 from vcap_jax.world.scenes import ImageScene, Scene, VideoScene, pick, places_of
 from vcap_jax.world.sentences import capitalised, draw_wording
 from vcap_jax.world.video_grammar import say_shot
-from vcap_jax.world.vocabulary import (
-    HAPPENINGS,
-    IMAGE_ATTRIBUTES,
-    VIDEO_ATTRIBUTES,
-    Facts,
-    Slot,
-)
+from vcap_jax.world.vocabulary import HAPPENINGS, IMAGE_ATTRIBUTES, VIDEO_ATTRIBUTES, Facts, Slot
 
 RELATIONS = ("level", "side", "overlap")
 """Kinds of facts about two objects: their questions are longer than others."""

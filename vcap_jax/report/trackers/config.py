@@ -12,11 +12,7 @@ from vcap_jax.configuration import ConfigError, settings
 
 TrackerName = Literal["tensorboard", "wandb", "trackio"]
 
-PACKAGES: Mapping[TrackerName, str] = {
-    "tensorboard": "tensorboardX",
-    "wandb": "wandb",
-    "trackio": "trackio",
-}
+PACKAGES: Mapping[TrackerName, str] = {"tensorboard": "tensorboardX", "wandb": "wandb", "trackio": "trackio"}
 """The package of each: its name to import and to install."""
 
 
