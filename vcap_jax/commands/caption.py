@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -32,6 +31,7 @@ from vcap_jax.run.command_line import (
     guarded,
     page_argument,
     seed_argument,
+    tell,
     temperature_argument,
 )
 
@@ -112,7 +112,7 @@ def _caption(args: Namespace) -> int:
     named = [word for word in args.inputs if not _is_setting(word)]
     inputs = Inputs(named)
     counted = inputs.counted()
-    _tell(f"{counted}" + (f"; {counted.others:,} other files left out" if counted.others else ""))
+    tell(f"{counted}" + (f"; {counted.others:,} other files left out" if counted.others else ""))
     # JAX and what it needs take seconds to import: not before the inputs are known to be there.
     from vcap_jax.captioning.captioner import Captioner
     from vcap_jax.captioning.engines import Drawing
@@ -135,9 +135,9 @@ def _caption(args: Namespace) -> int:
         settings=settings,
         served_model=args.served_model,
         api_key_env=args.api_key_env,
-        say=_tell,
+        say=tell,
     ) as captioner:
-        _tell(f"captions by {captioner.name}")
+        tell(f"captions by {captioner.name}")
         return _to_file(args, captioner, job) if args.out is not None else _to_screen(args, captioner, job)
 
 
@@ -145,7 +145,7 @@ def _to_screen(args: Namespace, captioner: Captioner, job: CaptionJob) -> int:
     from vcap_jax.report.progress import PoolProgress
     from vcap_jax.system.shutdown import finishing
 
-    progress = PoolProgress(_tell, seconds=10)
+    progress = PoolProgress(tell, seconds=10)
     for_page: list[Caption] = []
     done = failed = 0
     with finishing("each caption in work"):
@@ -173,18 +173,18 @@ def _to_file(args: Namespace, captioner: Captioner, job: CaptionJob) -> int:
         job,
         retry_failed=args.retry_failed,
         on_caption=lambda caption: _show(caption, quiet=args.quiet),
-        on_progress=PoolProgress(_tell, seconds=10),
+        on_progress=PoolProgress(tell, seconds=10),
     )
     if not complete:
-        _tell(f"share {job.shard.index} of {job.shard.count} is written; others are still at work")
+        tell(f"share {job.shard.index} of {job.shard.count} is written; others are still at work")
         return 0
     failed = sum(caption.error is not None for caption in read_caption_file(args.out))
-    _tell(f"{args.out}: {job.counted.total - failed} of {job.counted.total} inputs captioned")
+    tell(f"{args.out}: {job.counted.total - failed} of {job.counted.total} inputs captioned")
     if args.page is not None:
         _write_page(args, captioner, read_caption_file(args.out), job.counted.total)
     status = _status(failed, job.counted.total)
     if failed and not args.retry_failed:
-        _tell("the same command with --retry-failed tries them again")
+        tell("the same command with --retry-failed tries them again")
     return status
 
 
@@ -193,14 +193,14 @@ def _write_page(args: Namespace, captioner: Captioner, captions: Iterable[Captio
 
     title = f"Captions by {captioner.name}"
     write_caption_page(captions, args.page, title=title, total=total, limit=args.page_limit)
-    _tell(f"page: {args.page}")
+    tell(f"page: {args.page}")
 
 
 def _show(caption: Caption, *, quiet: bool) -> None:
     if caption.error is not None:
         # An error begins with the file's path, which ends in the id where that is a path too.
         named = "" if caption.error.partition(":")[0].endswith(caption.id) else f"{caption.id}: "
-        _tell(f"not captioned: {named}{caption.error}")
+        tell(f"not captioned: {named}{caption.error}")
     if not quiet:
         for text in caption.texts:
             print(f"{caption.id}: {text}", flush=True)
@@ -208,7 +208,7 @@ def _show(caption: Caption, *, quiet: bool) -> None:
 
 def _status(failed: int, total: int) -> int:
     if failed:
-        _tell(
+        tell(
             f'{failed} of {total} inputs have no caption, or not all; they are named above and in the rows\' "error"'
         )
     return 1 if failed else 0
@@ -216,7 +216,3 @@ def _status(failed: int, total: int) -> int:
 
 def _is_setting(word: str) -> bool:
     return _SETTING.match(word) is not None and not Path(word).exists()
-
-
-def _tell(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)

@@ -20,11 +20,10 @@ import argparse
 import json
 import logging
 import math
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from vcap_jax.run.command_line import command_parser, guarded, json_argument
+from vcap_jax.run.command_line import command_parser, guarded, json_argument, tell
 
 
 def _fraction(text: str) -> float:
@@ -93,9 +92,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     logging.getLogger("vcap_jax.parallel.sharding").setLevel(logging.WARNING)
 
-    def say(text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
-
     def make() -> int:
         machine = hardware(args.hardware)
         folder = "tpu" if machine.chip.platform == "tpu" else "paper"
@@ -108,10 +104,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             fraction=args.memory_fraction,
             typical=args.typical,
             only=frozenset(args.programs.split(",")) if args.programs else None,
-            say=say,
+            say=tell,
         )
         trials = []
-        given = {"fraction": args.memory_fraction, "policy_devices": args.policy_devices, "say": say}
+        given = {"fraction": args.memory_fraction, "policy_devices": args.policy_devices, "say": tell}
         if plan.peak > plan.capacity and not args.no_trials:
             trials = try_changes(plan, config, **given)
         elif args.faster and plan.fits and not plan.left_out:

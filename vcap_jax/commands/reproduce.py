@@ -24,7 +24,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vcap_jax.run.command_line import command_parser, guarded, say
+from vcap_jax.run.command_line import command_parser, guarded, say, tell
 from vcap_jax.studies.arms import MODALITIES, STUDIES
 from vcap_jax.system.host_limits import usable_cores
 
@@ -87,9 +87,7 @@ def _reproduce(args: argparse.Namespace) -> int:
     from vcap_jax.studies.tasks import plan
 
     if args.anew and args.settle is None:
-        print(
-            "--anew is a third look: give --settle SEEDS too, the most that a claim may take", file=sys.stderr
-        )
+        tell("--anew is a third look: give --settle SEEDS too, the most that a claim may take")
         return 2
     out = args.out.resolve()
     studies = plan(
@@ -101,7 +99,7 @@ def _reproduce(args: argparse.Namespace) -> int:
     )
     known, others = read_results(args.results or ())
     if others:
-        print(f"{others} results are of another starting policy or world and left out", file=sys.stderr)
+        tell(f"{others} results are of another starting policy or world and left out")
     workers = args.workers or min(4, usable_cores())
     command = shlex.join(["python", "launch/reproduce.py", *sys.argv[1:]])
     now_and_then, unused = NowAndThen(), None
@@ -126,7 +124,7 @@ def _reproduce(args: argparse.Namespace) -> int:
                 known=known_keys(wanted, known),
             )
         for key in outcome.blocked:
-            print(f"{key} was left out: it needs a run that failed", file=sys.stderr)
+            tell(f"{key} was left out: it needs a run that failed")
         return not outcome.failed
 
     complete = perform(studies)
@@ -138,7 +136,7 @@ def _reproduce(args: argparse.Namespace) -> int:
             say(f"up to {args.settle} seeds would tell none of the paper's claims that are open")
         complete = perform(studies)
     elif args.settle is not None:
-        print("--settle has to wait: it starts from all runs of the first seeds", file=sys.stderr)
+        tell("--settle has to wait: it starts from all runs of the first seeds")
     if args.anew and complete:
         unused = asking_anew(studies, collect(studies, out, known), args.settle, args.overrides)
         for claim, seeds in unused.settled.items():
@@ -147,7 +145,7 @@ def _reproduce(args: argparse.Namespace) -> int:
             say(f"{args.settle} seeds would tell none of the paper's claims that are open still")
         complete = perform(unused)
     elif args.anew:
-        print("--anew has to wait: it starts from all runs of the second look", file=sys.stderr)
+        tell("--anew has to wait: it starts from all runs of the second look")
     if args.list:
         for wanted in filter(None, (studies, unused)):
             _list(wanted, left(wanted))

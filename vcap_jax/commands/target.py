@@ -8,10 +8,9 @@ Needs Python alone, none of the package's dependencies. Sizes are in bytes, peak
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 
-from vcap_jax.run.command_line import command_parser, guarded, say
+from vcap_jax.run.command_line import command_parser, guarded, say, tell
 from vcap_jax.system.hardware import Hardware, UnknownHardware, hardware, known_names
 
 
@@ -24,7 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         lines = known_names() if name is None else figures(hardware(name))
     except UnknownHardware as error:
-        print(f"error: {error}", file=sys.stderr)
+        tell(f"error: {error}")
         return 2
     return guarded(lambda: say("\n".join(lines)), goes_on=False)
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from vcap_jax import __version__
 from vcap_jax.commands import COMMANDS
-from vcap_jax.run.command_line import guarded, say
+from vcap_jax.run.command_line import guarded, say, tell
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -24,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if name not in COMMANDS:
         near = difflib.get_close_matches(name, COMMANDS, n=1)
         hint = f"did you mean {near[0]}?" if near else "vcap --help lists them"
-        print(f"error: there is no command {name}; {hint}", file=sys.stderr)
+        tell(f"error: there is no command {name}; {hint}")
         return 2
     status: int = importlib.import_module(f"vcap_jax.commands.{name.replace('-', '_')}").main(rest)
     return status

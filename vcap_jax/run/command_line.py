@@ -225,7 +225,7 @@ def report(error: BaseException, again: str | None, *, failed: int = 1) -> int:
     if stopped_by(error):
         how = "the same command begins anew" if again is None else f"go on with: {again}"
         how_far = error if isinstance(error, Stopped) else "stopped"
-        print(f"{how_far}; {how}", file=sys.stderr, flush=True)
+        tell(f"{how_far}; {how}")
         return exit_status()
     if isinstance(error, BrokenPipeError):
         # Whoever read the output has had enough; Python would complain once more when it flushes it.
@@ -246,9 +246,9 @@ def report(error: BaseException, again: str | None, *, failed: int = 1) -> int:
         )
     else:
         raise error
-    print(f"error: {text}", file=sys.stderr, flush=True)
+    tell(f"error: {text}")
     if resumable and again is not None:
-        print(f"go on with: {again}", file=sys.stderr, flush=True)
+        tell(f"go on with: {again}")
     return failed
 
 
@@ -307,6 +307,11 @@ def _print_anything() -> None:
 def say(text: str) -> None:
     """Prints what a command says, at once."""
     print(text, flush=True)
+
+
+def tell(text: str) -> None:
+    """Prints beside what a command says, such as progress, at once: on the error output."""
+    print(text, file=sys.stderr, flush=True)
 
 
 def speaker(processes: Processes) -> Callable[[str], None]:
