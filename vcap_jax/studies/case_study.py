@@ -81,8 +81,5 @@ def _frames(media: Path, identity: str, modality: Modality) -> tuple[SampleFrame
     if modality == "image":
         return (picture(np.asarray(Image.open(media / f"{identity}.png").convert("RGB"))),)
     index = index_video(media / f"{identity}.mp4")
-    chosen = range(len(index))
-    frames = read_frames(index, chosen)
-    return tuple(
-        picture(frame, timestamp=float(index.times[k])) for k, frame in zip(chosen, frames, strict=True)
-    )
+    frames = zip(index.times, read_frames(index, range(len(index))), strict=True)
+    return tuple(picture(frame, timestamp=float(time)) for time, frame in frames)

@@ -141,24 +141,21 @@ def theory_section(results: Results, modality: Modality) -> Section | None:
             met[row] = found
     if not met:
         return None
+    panels = {
+        "covers the whole reference: P_recall": True,
+        "no error at a slot of the reference: P_coll": False,
+    }
+    rates = {
+        panel: {label(row): _cell_rates(found, recall=recall) for row, found in met.items()}
+        for panel, recall in panels.items()
+    }
     return Section(
         study="theory",
         title="The formulas and real captions",
         about=_ABOUT_THEORY,
         modality=modality,
         rows=tuple(Row(name=row, label=label(row), cells=_rates(found)) for row, found in met.items()),
-        figures=(
-            calibration(
-                {
-                    "covers the whole reference: P_recall": {
-                        label(row): _cell_rates(found, recall=True) for row, found in met.items()
-                    },
-                    "no error at a slot of the reference: P_coll": {
-                        label(row): _cell_rates(found, recall=False) for row, found in met.items()
-                    },
-                }
-            ),
-        ),
+        figures=(calibration(rates),),
     )
 
 
