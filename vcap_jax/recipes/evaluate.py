@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import functools
 import hashlib
 import json
 import re
@@ -125,12 +126,10 @@ def _do(
                 ready |= asker.models
         for role, model in ready.items():
             say(f"{work.benchmark.name}: {role} {model} is ready")
-    opened: list[RequestedCaptioner] = []
 
+    @functools.cache
     def captioner() -> RequestedCaptioner:
-        if not opened:
-            opened.append(stack.enter_context(RequestedCaptioner(request, say)))
-        return opened[0]
+        return stack.enter_context(RequestedCaptioner(request, say))
 
     for work in works:
         if predictions is None and not captions_are_of(request, work.folder, say):
