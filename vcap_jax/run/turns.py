@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
 
 import aiohttp
 import jax
@@ -22,40 +21,15 @@ FRACTIONS = ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION")
 _DEFAULT_FRACTION = 0.75
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Shared:
-    """A server. limit_s, setting: for one answer. level: of its sleep. start: the command for such a server."""
-
-    who: str
-    root: str
-    limit_s: float
-    setting: str
-    level: Level
-    start: str
-
-    def mode(self, session: aiohttp.ClientSession) -> SleepMode:
-        return SleepMode(
-            self.root,
-            self.who,
-            lambda: session,
-            limit_s=self.limit_s,
-            setting=self.setting,
-            start=self.start,
-            clock=Clock(),
-        )
-
-
 def all_asleep(config: RunConfig, say: Callable[[str], None]) -> None:
     """Has the servers sleep that take turns with the policy; a killed run may have left one awake.
 
     One that does not answer holds no memory, and is waited for when its turn comes. Nothing is asked where nobody takes
     turns. Raises SleepModeError for a server without sleep mode, ConfigError for one that takes memory which JAX keeps.
     """
-    servers = _sharing(config)
-    if servers:
-        shares = asyncio.run(_asleep(servers, say))
-        if jax.local_devices()[0].platform == "gpu":
-            check_shares(shares, kept_by_jax(os.environ))
+    shares = asyncio.run(_asleep(config, say))
+    if shares and jax.local_devices()[0].platform == "gpu":
+        check_shares(shares, kept_by_jax(os.environ))
 
 
 def kept_by_jax(environment: Mapping[str, str]) -> float | None:
@@ -82,48 +56,47 @@ def check_shares(shares: Mapping[str, float], kept: float | None) -> None:
             )
 
 
-def _sharing(config: RunConfig) -> list[_Shared]:
+def _sharing(config: RunConfig, session: aiohttp.ClientSession) -> Iterator[tuple[SleepMode, Level]]:
+    """The servers that take turns with the policy, and the level of their sleep."""
     judge, vllm = config.judge, config.rollout.vllm
-    judges = [
-        _Shared(
-            who=f"the judge at {url}",
-            root=base_url(url).removesuffix("/v1"),
+    for url in judge.urls if judge.sleep_mode else ():
+        mode = SleepMode(
+            base_url(url).removesuffix("/v1"),
+            f"the judge at {url}",
+            lambda: session,
             limit_s=judge.deadline_s,
             setting="judge.deadline_s",
-            level=1,
             start="gpu_judge/serve.py --sleep-mode",
+            clock=Clock(),
         )
-        for url in (judge.urls if judge.sleep_mode else ())
-    ]
-    drawing = [
-        _Shared(
-            who=f"the rollout server at {url}",
-            root=url.rstrip("/"),
+        yield mode, 1
+    for url in vllm.urls if config.rollout.engine == "vllm" and vllm.sleep_mode else ():
+        mode = SleepMode(
+            url.rstrip("/"),
+            f"the rollout server at {url}",
+            lambda: session,
             limit_s=vllm.load_timeout_s,
             setting="rollout.vllm.load_timeout_s",
-            level=2,
             start="launch/serve_rollout.py --sleep-mode",
+            clock=Clock(),
         )
-        for url in (vllm.urls if config.rollout.engine == "vllm" and vllm.sleep_mode else ())
-    ]
-    return judges + drawing
+        yield mode, 2
 
 
-async def _asleep(servers: list[_Shared], say: Callable[[str], None]) -> dict[str, float]:
+async def _asleep(config: RunConfig, say: Callable[[str], None]) -> dict[str, float]:
     """The share of each GPU's memory that servers take when they are awake, of those that answer and tell."""
     shares: dict[str, float] = {}
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True)) as session:
-        for server in servers:
-            mode = server.mode(session)
-            waiting = Waiting(server.who, say, limit_s=server.limit_s, setting=server.setting)
+        for mode, level in _sharing(config, session):
+            waiting = Waiting(mode.who, say, limit_s=mode.limit_s, setting=mode.setting)
             try:
                 async with telling(waiting, lambda: "it is asked whether it sleeps", Clock()):
                     share = await mode.check()
                     if not await mode.sleeps():
-                        await mode.sleep(server.level)
-                        say(f"{server.who} was awake: it sleeps until its turn")
+                        await mode.sleep(level)
+                        say(f"{mode.who} was awake: it sleeps until its turn")
             except ServerGone:
                 continue
             if share is not None:
-                shares[server.who] = share
+                shares[mode.who] = share
     return shares

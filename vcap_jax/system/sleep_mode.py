@@ -53,8 +53,8 @@ class SleepMode:
         start: str,
         clock: Clock,
     ) -> None:
-        self._root, self._who, self._session = root, who, session
-        self._limit_s, self._setting, self._start, self._clock = limit_s, setting, start, clock
+        self._root, self.who, self._session = root, who, session
+        self.limit_s, self.setting, self._start, self._clock = limit_s, setting, start, clock
 
     async def check(self) -> float | None:
         """The share of each of its GPUs' memory that it takes when it is awake; None of a server on the CPU.
@@ -68,7 +68,7 @@ class SleepMode:
             return None
         if _part(told, "vllm_config", "model_config", "enable_sleep_mode") is not True:
             raise SleepModeError(
-                f"{self._who} was started without --enable-sleep-mode, and would keep its memory while it sleeps: "
+                f"{self.who} was started without --enable-sleep-mode, and would keep its memory while it sleeps: "
                 f"start it with {self._start}"
             )
         share = _part(told, "vllm_config", "cache_config", "gpu_memory_utilization")
@@ -80,7 +80,7 @@ class SleepMode:
         sleeping = told.get("is_sleeping") if isinstance(told, dict) else None
         if not isinstance(sleeping, bool):
             raise SleepModeError(
-                f"{self._who} answers /is_sleeping with {str(told)[:_SHOWN]}: is this a vLLM server?"
+                f"{self.who} answers /is_sleeping with {str(told)[:_SHOWN]}: is this a vLLM server?"
             )
         return sleeping
 
@@ -95,7 +95,7 @@ class SleepMode:
         await self._asked("POST", "/wake_up")
         if await self.sleeps():
             raise SleepModeError(
-                f"{self._who} still sleeps after /wake_up: see its log, start it again with {self._start}, and "
+                f"{self.who} still sleeps after /wake_up: see its log, start it again with {self._start}, and "
                 "continue with --resume"
             )
 
@@ -110,12 +110,12 @@ class SleepMode:
             asleep = await self.sleeps()
         except SleepModeError as error:
             raise SleepModeError(
-                f"{self._who} does not fall asleep, and whoever is next may not find the memory: {error}. See its log, "
+                f"{self.who} does not fall asleep, and whoever is next may not find the memory: {error}. See its log, "
                 f"start it again with {self._start}, and continue with --resume"
             ) from error
         if not asleep:
             raise SleepModeError(
-                f"{self._who} is awake after /sleep: start it again with {self._start}, and continue with --resume"
+                f"{self.who} is awake after /sleep: start it again with {self._start}, and continue with --resume"
             )
 
     async def _asked(
@@ -124,7 +124,7 @@ class SleepMode:
         """The answer. broken: raised where there is none in time, or the server says that it is broken."""
         try:
             async with (
-                self._clock.deadline(self._limit_s),
+                self._clock.deadline(self.limit_s),
                 self._session().request(
                     method, self._root + path, timeout=aiohttp.ClientTimeout(total=None)
                 ) as response,
@@ -134,19 +134,19 @@ class SleepMode:
             raise ServerGone(f"{method} {path} failed: {broken_connection(error)}") from error
         except TimeoutError as error:
             raise broken(
-                f"{method} {path} was not answered within {self._limit_s:g} s ({self._setting})"
+                f"{method} {path} was not answered within {self.limit_s:g} s ({self.setting})"
             ) from error
         if status >= 500:
             raise broken(f"{method} {path} was answered with {status}: {text[:_SHOWN].strip()}")
         if status != 200:
             raise SleepModeError(
-                f"{self._who} has no sleep mode ({method} {path}: {status}): start it with {self._start}"
+                f"{self.who} has no sleep mode ({method} {path}: {status}): start it with {self._start}"
             )
         try:
             return parse_json(text) if text else None
         except ValueError as error:
             raise SleepModeError(
-                f"{self._who} answers {path} with {text[:_SHOWN]}: is this a vLLM server?"
+                f"{self.who} answers {path} with {text[:_SHOWN]}: is this a vLLM server?"
             ) from error
 
 
