@@ -10,14 +10,13 @@ May be called while people still annotate. No accelerator and no JAX are needed.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
 from vcap_jax.run.command_line import command_parser, guarded
 
 
-def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+def main(arguments: Sequence[str] | None = None) -> int:
     parser = command_parser(__doc__)
     parser.add_argument("folder", type=Path, help="of the study")
     parser.add_argument(
@@ -25,11 +24,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     )
     parser.add_argument("--out", type=Path, help="default: STUDY/agreement")
     parser.add_argument("--seed", type=int, default=0, help="of the intervals (default: 0)")
-    return parser.parse_args(arguments)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    args = parse_arguments(arguments)
+    args = parser.parse_args(arguments)
 
     def work() -> None:
         from vcap_jax.human_eval.agreement_report import percent, write_agreement

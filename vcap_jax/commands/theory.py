@@ -9,7 +9,6 @@ the two tests. No accelerator and no JAX are needed.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -27,7 +26,7 @@ LEVELS = np.linspace(0, CORRECTNESS + COMPLETENESS, 19)
 COLOURS = ("#4c78a8", "#54a24b", "#eeca3b", "#f58518", "#e45756", "#b279a2")
 
 
-def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+def main(arguments: Sequence[str] | None = None) -> int:
     parser = command_parser(__doc__)
     parser.add_argument(
         "--facts", type=int, default=24, metavar="N", help="facts of the picture (default: 24)"
@@ -38,11 +37,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     parser.add_argument("--draws", type=int, default=100_000, help="random draws per row of the table")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("theory.png"))
-    return parser.parse_args(arguments)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    args = parse_arguments(arguments)
+    args = parser.parse_args(arguments)
 
     def show() -> None:
         print(table(args.facts, args.references, draws=args.draws, seed=args.seed))
