@@ -48,7 +48,7 @@ def test_an_open_claim_of_the_paper_gets_as_many_seeds_as_would_tell_it(first, f
     assert findings[name].verdict is Verdict.CANNOT_TELL
     needed = findings[name].tested[0].seeds_to_tell
     assert 3 < needed < MOST_SEEDS
-    more = settling(made, done, needed, OVERRIDES)
+    more = settling(made, done, needed)
     assert more.settled[name] == needed
     assert set(more.of("vqa", "image")) == set(more.of("e1", "image")) == set(range(needed))
     # Made as the first ones were, the plan's own words included.
@@ -56,12 +56,12 @@ def test_an_open_claim_of_the_paper_gets_as_many_seeds_as_would_tell_it(first, f
     assert more.tasks["image/vqa/3"].after == ("image/e1/3",)
     assert {key: more.tasks[key] for key in made.tasks} == made.tasks
     assert more.seeds == made.seeds
-    assert name not in settling(made, done, needed - 1, OVERRIDES).settled
+    assert name not in settling(made, done, needed - 1).settled
 
 
 def test_told_claims_those_beyond_reach_and_our_own_get_none(first, findings):
     made, _, done = first
-    more = settling(made, done, MOST_SEEDS, OVERRIDES)
+    more = settling(made, done, MOST_SEEDS)
     for name, finding in findings.items():
         untold = [t for t in finding.tested if t.outcome.verdict is Verdict.CANNOT_TELL]
         reachable = finding.verdict is Verdict.CANNOT_TELL and all(t.seeds_to_tell for t in untold)
@@ -73,10 +73,10 @@ def test_told_claims_those_beyond_reach_and_our_own_get_none(first, findings):
 
 def test_results_of_the_second_look_start_no_third(first):
     made, out, done = first
-    once = settling(made, done, 6, OVERRIDES)
+    once = settling(made, done, 6)
     assert len(once.tasks) > len(made.tasks)
     make_up(once, out, QUALITY | {"vqa": 0.2}, skip=set(made.tasks))
-    again = settling(made, collect(once, out), 6, OVERRIDES)
+    again = settling(made, collect(once, out), 6)
     assert (again.settled, set(again.tasks)) == (once.settled, set(once.tasks))
 
 
@@ -84,15 +84,15 @@ def test_what_is_open_still_is_asked_anew_of_seeds_that_no_look_has_used(first, 
     made, _, done = first
     name = "image: VQA does not see inventions"
     needed = findings[name].tested[0].seeds_to_tell
-    anew = asking_anew(made, done, needed, OVERRIDES)
+    anew = asking_anew(made, done, needed)
     assert anew.settled[name] == needed
     assert set(anew.of("vqa", "image")) == set(anew.of("e1", "image")) == set(range(3, 3 + needed))
     assert anew.tasks["image/vqa/4"].after == ("image/e1/4",)
     assert anew.configs["image/vqa/4"].max_steps == 7
     # Seeds of a second look are used too, and what would need more is not asked.
-    more = settling(made, done, needed, OVERRIDES)
-    assert min(t.seed for t in asking_anew(more, done, needed, OVERRIDES).tasks.values()) == needed
-    nothing = asking_anew(made, done, needed - 1, OVERRIDES)
+    more = settling(made, done, needed)
+    assert min(t.seed for t in asking_anew(more, done, needed).tasks.values()) == needed
+    nothing = asking_anew(made, done, needed - 1)
     assert name not in nothing.settled
     assert "image/vqa/3" not in nothing.tasks
 
@@ -101,7 +101,7 @@ def test_a_third_look_is_told_by_its_own_seeds_and_moves_nothing_else(tmp_path, 
     made, out, done = first
     name = "image: VQA does not see inventions"
     needed = findings[name].tested[0].seeds_to_tell
-    anew = asking_anew(made, done, needed, OVERRIDES)
+    anew = asking_anew(made, done, needed)
     make_up(anew, out, QUALITY | {"vqa": 0.2})
     known = collect(anew, out)
 

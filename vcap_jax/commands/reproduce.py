@@ -129,7 +129,7 @@ def _reproduce(args: argparse.Namespace) -> int:
 
     complete = perform(studies)
     if args.settle is not None and complete:
-        studies = settling(studies, collect(studies, out, known), args.settle, args.overrides)
+        studies = settling(studies, collect(studies, out, known), args.settle)
         for claim, seeds in studies.settled.items():
             say(f"looked at again with {seeds} seeds: {claim}")
         if not studies.settled:
@@ -138,7 +138,7 @@ def _reproduce(args: argparse.Namespace) -> int:
     elif args.settle is not None:
         tell("--settle has to wait: it starts from all runs of the first seeds")
     if args.anew and complete:
-        unused = asking_anew(studies, collect(studies, out, known), args.settle, args.overrides)
+        unused = asking_anew(studies, collect(studies, out, known), args.settle)
         for claim, seeds in unused.settled.items():
             say(f"asked anew of {seeds} seeds that no look has used: {claim}")
         if not unused.settled:

@@ -14,7 +14,7 @@ them: it finds something in at most 5% of the cases that they left open.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from vcap_jax.studies.collect import by_row
 from vcap_jax.studies.findings import Finding, arms_of, asked_claims, find, planned
@@ -26,17 +26,14 @@ from vcap_jax.world.scenes import Modality
 Arms = dict[tuple[Modality, str], int]
 
 
-def settling(first: Plan, done: Known, most: int, overrides: Sequence[str] = ()) -> Plan:
-    """The plan with the seeds that the second look needs.
-
-    done: results of all the runs of ``first``; those of others do not count. overrides: those that ``first`` was made
-    with.
-    """
+def settling(first: Plan, done: Known, most: int) -> Plan:
+    """The plan with the seeds that the second look needs. done: results of all the runs of ``first``; others do
+    not count."""
     settled, seeds = _within_reach(first, done, most)
-    return dataclasses.replace(more_of(first, seeds, overrides), settled=settled)
+    return dataclasses.replace(more_of(first, seeds), settled=settled)
 
 
-def asking_anew(second: Plan, done: Known, most: int, overrides: Sequence[str] = ()) -> Plan:
+def asking_anew(second: Plan, done: Known, most: int) -> Plan:
     """A plan of seeds that no look has used, for the third; without a task if there is nothing to ask.
 
     Arguments as ``settling`` takes them.
@@ -45,7 +42,7 @@ def asking_anew(second: Plan, done: Known, most: int, overrides: Sequence[str] =
     settled, seeds = _within_reach(second, done, most)
     unused = dataclasses.replace(second, tasks={}, configs={}, seeds=(last,))
     beyond = {arm: last + 1 + count for arm, count in seeds.items()}
-    return dataclasses.replace(more_of(unused, beyond, overrides), settled=settled)
+    return dataclasses.replace(more_of(unused, beyond), settled=settled)
 
 
 def _within_reach(plan: Plan, done: Known, most: int) -> tuple[Mapping[str, int], Arms]:

@@ -65,12 +65,13 @@ class Task:
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """What is to be run. tasks: by key, in order. studies: names of those asked for, with their arms by modality.
-    settled: claims that are looked at again with more seeds, and with how many (``vcap_jax.studies.settle``)."""
+    overrides: of every configuration. settled: claims looked at again, and with how many seeds (``settle``)."""
 
     tasks: Mapping[str, Task]
     configs: Mapping[str, RunConfig]
     studies: Mapping[str, Mapping[Modality, tuple[str, ...]]]
     seeds: tuple[int, ...]
+    overrides: tuple[str, ...] = ()
     settled: Mapping[str, int] = field(default_factory=dict)
 
     def of(self, arm: str, modality: Modality) -> dict[int, Task]:
@@ -114,19 +115,19 @@ def plan(
             for modality, arms in by_modality.items():
                 for arm in arms:
                     _add(tasks, configs, ARMS[arm], modality, seed, overrides)
-    return Plan(tasks=tasks, configs=configs, studies=studies, seeds=tuple(seeds))
+    return Plan(tasks=tasks, configs=configs, studies=studies, seeds=tuple(seeds), overrides=tuple(overrides))
 
 
-def more_of(first: Plan, seeds: Mapping[tuple[Modality, str], int], overrides: Sequence[str] = ()) -> Plan:
+def more_of(first: Plan, seeds: Mapping[tuple[Modality, str], int]) -> Plan:
     """The plan with more seeds of some arms: those from the plan's last one on, so many in all, seed after seed.
 
-    seeds: by modality and arm. overrides: those that the plan was made with. Raises ConfigError.
+    seeds: by modality and arm. Raises ConfigError.
     """
     tasks, configs = dict(first.tasks), dict(first.configs)
     for seed in range(max(first.seeds) + 1, max(seeds.values(), default=0)):
         for (modality, arm), count in seeds.items():
             if seed < count:
-                _add(tasks, configs, ARMS[arm], modality, seed, overrides)
+                _add(tasks, configs, ARMS[arm], modality, seed, first.overrides)
     return dataclasses.replace(first, tasks=tasks, configs=configs)
 
 
