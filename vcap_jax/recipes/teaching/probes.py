@@ -23,10 +23,10 @@ import numpy as np
 import optax
 
 from vcap_jax.world.backbone import IMAGE_SETTINGS
-from vcap_jax.world.drawing import shape_patch
+from vcap_jax.world.drawing import shape_mask
 from vcap_jax.world.facts import scene_facts
 from vcap_jax.world.image_facts import layers
-from vcap_jax.world.scenes import VIDEO_EDGE, ImageScene, Scene, Shot, VideoObject, VideoScene
+from vcap_jax.world.scenes import VIDEO_EDGE, ImageScene, Scene, Shot, VideoScene
 from vcap_jax.world.video_facts import seen_frames
 from vcap_jax.world.vocabulary import (
     COLOURS,
@@ -304,15 +304,7 @@ def _pair(scene: VideoScene, first: int) -> tuple[np.ndarray, list[dict[str, str
     front = np.full((VIDEO_EDGE, VIDEO_EDGE), -1)
     for index, thing in enumerate(shot.objects):
         if first in seen_frames(shot, thing):
-            _put(front, thing, first - shot.first + 0.5, index)
+            middle = first - shot.first + 0.5
+            x, y = (start + middle * step for start, step in zip(thing.start, thing.step, strict=True))
+            front[shape_mask(thing.shape, (x, y), thing.extent, thing.tilt, VIDEO_EDGE) >= 0.5] = index
     return front, [{**_values(vars(thing)), "colour": thing.colour_at(first)} for thing in shot.objects]
-
-
-def _put(front: np.ndarray, thing: VideoObject, frames: float, index: int) -> None:
-    """Puts an object where it is so many frames after its shot began."""
-    x, y = (start + frames * step for start, step in zip(thing.start, thing.step, strict=True))
-    top, left, coverage = shape_patch(thing.shape, (x, y), thing.extent, thing.tilt, None)
-    rows, columns = np.nonzero(coverage >= 0.5)
-    rows, columns = rows + top, columns + left
-    inside = (rows >= 0) & (columns >= 0) & (rows < front.shape[0]) & (columns < front.shape[1])
-    front[rows[inside], columns[inside]] = index
