@@ -6,13 +6,11 @@ tracker lacks is given first: steps that a kill kept from it, or all of them to 
 
 from __future__ import annotations
 
-import json
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from pathlib import Path
 
 from vcap_jax.configuration import plain_settings
 from vcap_jax.parallel.processes import Processes
@@ -31,6 +29,7 @@ from vcap_jax.report.trackers.dashboards import (
 )
 from vcap_jax.run.config import RunConfig
 from vcap_jax.system.files import write_json
+from vcap_jax.system.json_records import read_record
 from vcap_jax.system.waiting import Waiting, told_beside
 
 _FILE = "trackers.json"
@@ -66,7 +65,8 @@ class Trackers:
         self._config, self._folder, self._say, self._groups = config, folder, say, groups
         self._working = list(config.trackers.use)
         self._open: dict[TrackerName, Tracker] = {}
-        self._given = _read(folder.root / _FILE)
+        path = folder.root / _FILE
+        self._given = read_record(dict[TrackerName, _Given], path) if path.exists() else {}
 
     def begin(self, done: int) -> None:
         """Training goes on after ``done`` steps: steps after it will come again."""
@@ -187,9 +187,3 @@ def run_trackers(
         yield trackers
     finally:
         trackers.close()
-
-
-def _read(path: Path) -> dict[TrackerName, _Given]:
-    if not path.exists():
-        return {}
-    return {name: _Given(**row) for name, row in json.loads(path.read_text(encoding="utf-8")).items()}
