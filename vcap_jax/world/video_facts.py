@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vcap_jax.world.scenes import Shot, VideoObject, VideoScene
-from vcap_jax.world.vocabulary import CUTS, NUMBERS, SHOTS, VIDEO_FPS, Facts, Slot
+from vcap_jax.world.vocabulary import CUTS, NUMBERS, SHOTS, VIDEO_ATTRIBUTES, VIDEO_FPS, Facts, Slot
 
 LEAST_FRAMES = 2
 """Frames that it takes to tell what moves: an object, or the camera."""
@@ -40,10 +40,8 @@ def video_facts(scene: VideoScene) -> Facts:
         facts[index, "scene", "camera"] = shot.camera
         times: dict[str, str] = {}
         for thing in shot.objects:
-            facts[index, thing.place, "shape"] = thing.shape
-            facts[index, thing.place, "colour"] = thing.colour
-            facts[index, thing.place, "size"] = thing.size
-            facts[index, thing.place, "motion"] = thing.motion
+            for kind in (*VIDEO_ATTRIBUTES, "motion"):
+                facts[index, thing.place, kind] = getattr(thing, kind)
             if thing.event is not None and thing.at is not None:
                 facts[index, thing.place, "event"] = thing.event
                 facts[index, thing.place, "time"] = times[thing.place] = seconds(thing.at)

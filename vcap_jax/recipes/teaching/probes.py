@@ -146,10 +146,8 @@ def _pair_answers(scene: VideoScene, first: int) -> dict[Slot, str]:
     answers |= {("scene", "background"): shot.background, ("scene", "camera"): shot.camera}
     for thing in shot.objects:
         if first in seen_frames(shot, thing):
-            answers[thing.place, "shape"] = thing.shape
-            answers[thing.place, "colour"] = thing.colour_at(first)
-            answers[thing.place, "size"] = thing.size
-            answers[thing.place, "motion"] = thing.motion
+            told = {**vars(thing), "colour": thing.colour_at(first)}
+            answers |= {(thing.place, kind): told[kind] for kind in (*VIDEO_ATTRIBUTES, "motion")}
     return answers
 
 
