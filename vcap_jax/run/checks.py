@@ -86,7 +86,13 @@ def check_settings(config: RunConfig) -> None:
             f"rollout.group_size is {config.rollout.group_size}: GRPO compares the captions of a group with "
             "each other, so it takes at least 2 (paper: 8)"
         )
-    _check_frozen(config)
+    # The gradient of the tower would be zero, and only weight decay would move it.
+    if "visual" not in config.model.frozen:
+        raise ConfigError(
+            f"model.frozen is {list(config.model.frozen)}: reinforcement learning computes visual features once per "
+            "group, outside of the gradient, and cannot train what is under visual; keep visual in model.frozen, or "
+            "train the tower by supervised learning first (launch/sft.py)"
+        )
     if "reference" in config.rollout.offload and grpo.objective.beta == 0:
         raise ConfigError(
             f"rollout.offload is {list(config.rollout.offload)}, but grpo.objective.beta is 0: there is no "
@@ -161,21 +167,6 @@ def check_equal_shares(
                 f"{name} is {groups}, of {whose}; their {ways} devices can share it out only if it is a multiple of "
                 f"{ways}"
             )
-
-
-def _check_frozen(config: RunConfig) -> None:
-    """Raises ConfigError unless the vision tower is frozen.
-
-    Visual features are computed once per group and step, outside of the gradient (the paper freezes
-    tower and aligner). So the gradient of what is under ``visual`` would be zero, and only weight
-    decay would move it.
-    """
-    if "visual" not in config.model.frozen:
-        raise ConfigError(
-            f"model.frozen is {list(config.model.frozen)}: reinforcement learning computes visual features once per "
-            "group, outside of the gradient, and cannot train what is under visual; keep visual in model.frozen, or "
-            "train the tower by supervised learning first (launch/sft.py)"
-        )
 
 
 def _check_alone(config: RunConfig, count: int, *, ahead: int = 0) -> None:
