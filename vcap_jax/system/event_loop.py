@@ -28,16 +28,12 @@ class LoopThread:
         self._workers = ThreadPoolExecutor(thread_name_prefix=f"{name}, worker")
         self._loop.set_default_executor(self._workers)
         self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
-        self._closed = False
+        self.closed = False
         self._thread.start()
-
-    @property
-    def closed(self) -> bool:
-        return self._closed
 
     def submit(self, work: Coroutine[object, object, T]) -> Future[T]:
         """Begins ``work``; may be called from any other thread. Raises RuntimeError once closed."""
-        if self._closed:
+        if self.closed:
             work.close()
             raise RuntimeError(f"the {self._name} is closed")
         return asyncio.run_coroutine_threadsafe(work, self._loop)
@@ -45,7 +41,7 @@ class LoopThread:
     def soon(self, call: Callable[[], object]) -> None:
         """Has the loop call ``call``, after what it was given before; may be called from any other thread. Raises
         RuntimeError once closed."""
-        if self._closed:
+        if self.closed:
             raise RuntimeError(f"the {self._name} is closed")
         self._loop.call_soon_threadsafe(call)
 
@@ -59,10 +55,10 @@ class LoopThread:
         Raises what ``last`` raises, and TimeoutError if something does not end within ``end_s``: a close must not be
         what a run hangs in.
         """
-        if self._closed:
+        if self.closed:
             return
         ending = asyncio.run_coroutine_threadsafe(self._end(last), self._loop)
-        self._closed = True
+        self.closed = True
         try:
             # Each of its two parts has its own limit; well beyond both the loop itself stands still.
             limit_s = 2 * self._end_s + _STILL_S

@@ -16,24 +16,20 @@ class Turns:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._whose: str | None = None
-
-    @property
-    def whose(self) -> str | None:
+        self.whose: str | None = None
         """Who has the devices, in words; None where it is the trainer."""
-        return self._whose
 
     @contextmanager
     def of(self, who: str) -> Iterator[None]:
         """The turn of a server. Raises RuntimeError while it is another's: a mistake of the program."""
         with self._lock:
-            if self._whose is not None:
-                raise RuntimeError(f"it is the turn of {self._whose}, and {who} begin another")
-            self._whose = who
+            if self.whose is not None:
+                raise RuntimeError(f"it is the turn of {self.whose}, and {who} begin another")
+            self.whose = who
         try:
             yield
         finally:
-            self._whose = None
+            self.whose = None
 
 
 @contextmanager
