@@ -192,7 +192,11 @@ class _Work:
             api_key_env=request.api_key_env,
             ready_timeout_s=request.ready_timeout_s,
         )
-        return Servers.of(checkpoint, request.judge)
+        # Of several addresses the first is asked; without any nobody judges.
+        judge = (
+            replace(request.judge, urls=request.judge.urls[:1], store=None) if request.judge.urls else None
+        )
+        return Servers(captioner=checkpoint, judge=judge)
 
     def _done(self) -> None:
         """Reads anew what the harness left, if an earlier version's reader made the results that are there.

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from vcap_jax.captioning.by_endpoint import CAPTIONER
 from vcap_jax.evals.asking import ROLES
@@ -23,16 +23,10 @@ _OF_THE_JUDGE = ("API_TYPE", "MODEL_VERSION", "OPENAI_API_URL")
 
 @dataclass(frozen=True, kw_only=True)
 class Servers:
-    """captioner: the checkpoint's. judge: None where nobody judges; of several addresses the first is asked."""
+    """captioner: the checkpoint's. judge: None where nobody judges; it has one address."""
 
     captioner: JudgeConfig
     judge: JudgeConfig | None
-
-    @classmethod
-    def of(cls, captioner: JudgeConfig, judge: JudgeConfig) -> Servers:
-        """judge: without addresses nobody judges."""
-        asked = replace(judge, urls=judge.urls[:1], store=None) if judge.urls else None
-        return cls(captioner=captioner, judge=asked)
 
     def models(self, say: Say) -> tuple[str, str | None]:
         """What the two serve, once they answer. Raises JudgeUnavailable for one that does not, or that serves several
