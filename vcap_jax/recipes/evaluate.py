@@ -219,29 +219,22 @@ class _Work:
         """Whether the figures that are there are not those that are asked for: the benchmark's files said something
         else, an earlier version read the answers otherwise, other judges scored, or what failed is to be tried again.
         Captions and answers stay. Judges are looked at, and not waited for."""
-        row = read_json_object(self.folder / RESULTS)
+        results = self.folder / RESULTS
+        row = read_json_object(results)
         # Earlier versions did not note it.
         if row.get("data") not in (None, self.benchmark.data_digest):
-            self.say(
-                f"{self.benchmark.name}: since {self.folder / RESULTS} was written its questions, answers or "
-                "references have changed: it is scored anew, and captions stay"
-            )
-            return True
+            why = f"since {results} was written its questions, answers or references have changed"
+            stay = ", and captions stay"
         # Captions and answers are kept as they came: only what was made of them is of the earlier version.
-        if row.get("reading", 1) != self.benchmark.reading:
-            self.say(
-                f"{self.benchmark.name}: {self.folder / RESULTS} is by an earlier version, which read the answers "
-                "otherwise: it is scored anew; captions stay, and so do answers"
-            )
-            return True
-        stored = as_object(row.get("endpoints", {}), f"{self.folder / RESULTS}: endpoints")
-        if before := self._other_judges(stored):
-            self.say(
-                f"{self.benchmark.name}: {self.folder / RESULTS} was scored by {before}: it is scored anew; captions "
-                "stay, and so do the answers of both"
-            )
-            return True
-        return request.retry_failed and lost(row)
+        elif row.get("reading", 1) != self.benchmark.reading:
+            why = f"{results} is by an earlier version, which read the answers otherwise"
+            stay = "; captions stay, and so do answers"
+        elif before := self._other_judges(as_object(row.get("endpoints", {}), f"{results}: endpoints")):
+            why, stay = f"{results} was scored by {before}", "; captions stay, and so do the answers of both"
+        else:
+            return request.retry_failed and lost(row)
+        self.say(f"{self.benchmark.name}: {why}: it is scored anew{stay}")
+        return True
 
     def _other_judges(self, stored: JsonObject) -> str:
         """Who scored, if it was somebody else than is asked for; else ""."""
