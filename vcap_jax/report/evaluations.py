@@ -69,9 +69,8 @@ def evaluations_of(folder: RunFolder) -> dict[str, list[Results]]:
     found: dict[str, list[Results]] = {}
     for each in _folders(folder):
         for path in sorted(each.glob("*.json")):
-            if not path.name.startswith(
-                "."
-            ):  # which marks what a process left that was killed while it wrote
+            # A dot marks what a process left that was killed while it wrote.
+            if not path.name.startswith("."):
                 results = read_record(Results, path)
                 found.setdefault(results.evaluator, []).append(results)
     for several in found.values():

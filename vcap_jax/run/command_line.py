@@ -270,11 +270,10 @@ def _called(name: str | None) -> list[str]:
     python = Path(sys.executable)
     if python.is_relative_to(Path.cwd()):
         python = python.relative_to(Path.cwd())
-    script = Path(sys.argv[0])
-    return [
-        str(python),
-        sys.argv[0] if name is None else str(script.with_name(f"{name.replace('-', '_')}.py")),
-    ]
+    script = sys.argv[0]
+    if name is not None:
+        script = str(Path(script).with_name(f"{name.replace('-', '_')}.py"))
+    return [str(python), script]
 
 
 def _as_vcap() -> bool:
@@ -291,9 +290,8 @@ def _flushed(status: int | None) -> int:
 def _tell_crashes() -> None:
     """A crash of a library's machine code, such as a driver's, ends the process with the stack of each thread."""
     if not faulthandler.is_enabled():
-        with suppress(
-            OSError, ValueError, RuntimeError, AttributeError
-        ):  # an error output that is no file, or none
+        # The error output may be no file, or none.
+        with suppress(OSError, ValueError, RuntimeError, AttributeError):
             faulthandler.enable()
 
 

@@ -74,19 +74,15 @@ class Evaluations:
         own: OwnData | None = None,
         on_results: Callable[[Results], None] = lambda results: None,
     ) -> None:
-        data = ctx.config.data
+        data, modality = ctx.config.data, ctx.config.modality
         tools = EvaluatorTools(
-            modality=ctx.config.modality,
+            modality=modality,
             world=world,
             judge=judge,
             own=own,
             store=ctx.own_file("evaluations.sqlite"),
             say=ctx.say,
-            requests={
-                ctx.config.modality: data.image_prompt
-                if ctx.config.modality == "image"
-                else data.video_prompt
-            },
+            requests={modality: data.image_prompt if modality == "image" else data.video_prompt},
         )
         self._ctx, self._own, self._on_results = ctx, own, on_results
         self._named = {one.name: one for one in made_evaluators(ctx.config.evaluation, tools, ctx.say)}
@@ -220,9 +216,8 @@ class Evaluations:
             results = read_results(path)
             if results is None:
                 return None
-            self._items(
-                name, when
-            )  # what is damaged is told now, and not when the next evaluation is compared with it
+            # What is damaged is told now, and not when the next evaluation is compared with it.
+            self._items(name, when)
             return results.row()
 
         row = self._ctx.processes.on_process_0(f"evaluation {name}, {when}", read)

@@ -160,9 +160,8 @@ def theory_section(results: Results, modality: Modality) -> Section | None:
 
 
 def _label(row: str, modality: Modality) -> str:
-    return label(row) + (
-        " (the same as - reference caption)" if row == "judge" and modality == "image" else ""
-    )
+    same = " (the same as - reference caption)" if row == "judge" and modality == "image" else ""
+    return label(row) + same
 
 
 def _cells(seeds: Mapping[int, SeedResult], study: str) -> dict[str, Interval | None]:
