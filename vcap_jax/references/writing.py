@@ -116,25 +116,11 @@ def write_pool(
         return _retried(path, pool, writer, samples, report) if retry_failed else pool
     parts = parts_folder(path)
     check_plan(parts, asdict(writer.provenance), what="pool", error=PoolError)
-    first, last = shard.span(len(samples))
-    for name, each in _parts(writer).items():
+    for name in _parts(writer):
         part = part_file(parts, name, shard)
-        if part.exists():
-            continue
-
-        def captions(index: int, name: Part = name, each: int = each) -> Iterator[Written]:
-            begin, skip = divmod(index, each)
-            return writer.write(name, samples[begin:last], range(begin, last), skip, report)
-
-        def files(index: int, each: int = each) -> Sequence[Path]:
-            return samples[index // each].files
-
-        def told(done: int, total: int, now: int, name: Part = name) -> None:
-            if on_progress is not None:
-                on_progress(_TOLD[name], done, total, now)
-
-        with held(part, PoolError):
-            _write_part(part, first * each, last * each, captions, files, told)
+        if not part.exists():
+            with held(part, PoolError):
+                _write_part(part, name, writer, samples, shard, report, on_progress)
     return _join(path, parts, writer, samples, shard.count)
 
 
@@ -145,32 +131,37 @@ def _parts(writer: ReferenceWriter) -> dict[Part, int]:
 
 def _write_part(
     part: Path,
-    start: int,
-    stop: int,
-    captions: Callable[[int], Iterator[Written]],
-    files: Callable[[int], Sequence[Path]],
-    on_progress: Callable[[int, int, int], None],
+    name: Part,
+    writer: ReferenceWriter,
+    samples: Sequence[Sample],
+    shard: Shard,
+    report: Callable[[BadSample], None],
+    on_progress: Callable[[str, int, int, int], None] | None,
 ) -> None:
-    """files: of an item's sample."""
+    each = _parts(writer)[name]
+    first, last = shard.span(len(samples))
+    start, stop = first * each, last * each
     # Items are captioned in order, so everything after the last one written is still to do.
-    last = last_row(partial_file(part))
-    begin = start if last is None else as_whole(last["place"], f"{part}: place") + 1
+    there = last_row(partial_file(part))
+    begin = start if there is None else as_whole(there["place"], f"{part}: place") + 1
     if start < begin < stop:
         # A pool lacks for ever what could not be read while it was written.
-        raise_if_gone(files(begin), files(begin - 1)[0])
+        raise_if_gone(samples[begin // each].files, samples[(begin - 1) // each].files[0])
     done = begin - start
 
     def rows() -> Iterator[Mapping[str, object]]:
         nonlocal done
         if begin >= stop:
             return
-        for written in captions(begin):
+        at, skip = divmod(begin, each)
+        for written in writer.write(name, samples[at:last], range(at, last), skip, report):
             row: dict[str, object] = {"place": written.index, "references": list(written.references)}
             if written.window is not None:
                 row["window"] = [written.window.start, written.window.end]
             yield row
             done = written.index + 1 - start
-            on_progress(done, stop - start, written.index + 1 - begin)
+            if on_progress is not None:
+                on_progress(_TOLD[name], done, stop - start, written.index + 1 - begin)
 
     grow(part, rows(), stopped=lambda: f"stopped with {done} of {stop - start} captions written")
 
