@@ -8,6 +8,7 @@ import shutil
 import socket
 import subprocess
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -218,14 +219,9 @@ def check_ports(host: str, ports: Sequence[int]) -> list[str]:
 
 def free_ports(host: str, count: int) -> tuple[int, ...]:
     """Ports that are free now; all are held until the last is found, so they differ. Raises ListenError."""
-    sockets: list[socket.socket] = []
-    try:
-        while len(sockets) < count:
-            sockets.append(_listening_socket(host, 0))
+    with ExitStack() as held:
+        sockets = [held.enter_context(_listening_socket(host, 0)) for _ in range(count)]
         return tuple(sock.getsockname()[1] for sock in sockets)
-    finally:
-        for sock in sockets:
-            sock.close()
 
 
 def _listening_socket(host: str, port: int) -> socket.socket:
