@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import aiohttp
 
 from gpu_judge.vllm_server.readiness import NotReady, Server, Silent
-from vcap_jax.system.json_values import parse_json
+from vcap_jax.system.json_values import as_object, as_whole, parse_json
 
 _TOKENS = ("vllm:prompt_tokens_total", "vllm:generation_tokens_total")
 _REQUESTS = ("vllm:num_requests_running", "vllm:num_requests_waiting")
@@ -71,12 +71,9 @@ def read_activity(load: str, metrics: str) -> Activity:
     after a pause, whose counts the engine never sends; a request that breaks off may be counted down twice there.
     """
     try:
-        told = parse_json(load)
-        under_way = told["server_load"] if isinstance(told, dict) else None
-    except (ValueError, KeyError):
-        under_way = None
-    if not isinstance(under_way, int):
-        raise NotReady(f"GET /load answers without a server_load: {load[:100]!r}")
+        under_way = as_whole(as_object(parse_json(load), "/load").get("server_load"), "server_load")
+    except ValueError as error:
+        raise NotReady(f"GET /load answers without a server_load: {load[:100]!r}") from error
     found: dict[str, float] = {}
     for name, value in _SAMPLE.findall(metrics):  # one of each engine
         try:
