@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
@@ -107,11 +108,8 @@ class Prism(Benchmark[Rows]):
 
     async def measure(self, task: Task[Rows], caption: str, asker: Asker) -> Measured:
         """right, questions, unmatched: of the questions that were answered; share: right / questions."""
-
-        async def one(row: ChoiceRow) -> tuple[str, str | None] | Failure:
-            return await self._answer(row, caption, asker)
-
-        answered, lacking = await each_answered({row.index: row for row in task.row}, one)
+        ask = partial(self._answer, caption=caption, asker=asker)
+        answered, lacking = await each_answered({row.index: row for row in task.row}, ask)
         if not answered:
             return Measured(lacking=lacking)
         right = sum(letter == row.answer for row, (_, letter) in answered)
