@@ -10,16 +10,14 @@ _EVENT = "/jax/core/compile/backend_compile_duration"
 
 
 class CompileCounter:
-    """``count`` programs compiled and ``seconds`` spent on it since the context was entered."""
+    """``count`` programs compiled since the context was entered."""
 
     def __init__(self) -> None:
         self.count = 0
-        self.seconds = 0.0
 
-    def _listen(self, event: str, duration_secs: float, **_: object) -> None:
+    def _listen(self, event: str, *_: object, **__: object) -> None:
         if event == _EVENT:
             self.count += 1
-            self.seconds += duration_secs
 
     def __enter__(self) -> Self:
         jax.monitoring.register_event_duration_secs_listener(self._listen)
