@@ -65,6 +65,9 @@ RULES: tuple[Rule, ...] = (
 # Prefixes of older and wrapped checkpoints, first match wins.
 _OLDER_PREFIXES = (
     ("visual.", "model.visual."),
+    # As transformers 5.5.0 and 5.5.3 save Qwen3.5.
+    ("model.language_model.visual.", "model.visual."),
+    ("model.language_model.language_model.language_model.", "model.language_model."),
     ("model.language_model.lm_head.", "lm_head."),
     ("language_model.lm_head.", "lm_head."),
     ("language_model.model.", "model.language_model."),
