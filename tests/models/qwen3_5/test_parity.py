@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from tests.models.qwen3_5 import make_goldens
 from tests.models.qwen3_5 import parity_cases as cases
 from tests.models.qwen3_vl.parity_cases import PROMPTS
 from vcap_jax.models.qwen3_5.model import Qwen35
+from vcap_jax.models.qwen3_5.text import DeltaNet, Entered
 from vcap_jax.models.qwen3_vl.inputs import EncodedPrompt
 
 models = pytest.mark.parametrize("name", list(cases.MODELS))
@@ -77,3 +79,40 @@ def test_live_answers_and_golden_files_agree(name: str) -> None:
     require_torch()
     fresh = make_goldens.reference(name)
     parity.assert_fresh_answers_agree(fresh, our_answers(name), golden(name), our_prompts(name))
+
+
+@pytest.mark.live
+@models
+def test_live_bfloat16_is_as_near_to_float32_as_the_public_models_is(name: str) -> None:
+    """Part by part, from the same rounded numbers: what becomes of the errors of parts in a whole model is chance."""
+    torch = require_torch()
+
+    def rounded(array: np.ndarray) -> np.ndarray:
+        return np.array(jnp.asarray(array, jnp.bfloat16).astype(jnp.float32))
+
+    config = cases.MODELS[name]
+    arrays = {tensor: rounded(array) for tensor, array in cases.weights(config, seed=1).items()}
+    x = rounded(np.random.default_rng(0).standard_normal((1, 256, config.text.hidden_size)))
+    model = Qwen35(config, rngs=nnx.Rngs(0), dtype=jnp.bfloat16, param_dtype=jnp.bfloat16)
+    set_public_arrays(model, arrays)
+    layers, stacked = nnx.split(model.text.delta_layers)
+    layer = nnx.merge(layers, jax.tree.map(lambda a: a[0], stacked))
+
+    def recur(net: DeltaNet, entered: Entered) -> jax.Array:
+        return net.sequence(entered, net.nothing(1, dtype=entered.channels.dtype))[0]
+
+    ours = {
+        "linear_attn": jax.jit(lambda x: layer.delta(x, recur))(jnp.asarray(x, jnp.bfloat16)),
+        "mlp": jax.jit(lambda x: layer.mlp(x))(jnp.asarray(x, jnp.bfloat16)),
+    }
+    public = make_goldens.torch_model(config, arrays)
+
+    def theirs(dtype: object) -> dict[str, np.ndarray]:
+        parts, given = public.to(dtype).model.language_model.layers[0], torch.from_numpy(x).to(dtype)
+        with torch.no_grad():
+            return {part: getattr(parts, part)(given).float().numpy() for part in ours}
+
+    exact, narrow = theirs(torch.float32), theirs(torch.bfloat16)
+    for part, found in ours.items():
+        error = np.linalg.norm(np.asarray(found, np.float32) - exact[part])
+        assert error <= 1.05 * np.linalg.norm(narrow[part] - exact[part]), part

@@ -14,6 +14,8 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from vcap_jax.models.layers import silu
+
 Array = jax.Array
 
 CHUNK = 64
@@ -78,7 +80,7 @@ def convolved(x: Array, before: Array, kernel: Array) -> Array:
     taps = (
         joined[:, i : i + length].astype(jnp.float32) * kernel[i].astype(jnp.float32) for i in range(width)
     )
-    return jax.nn.silu(sum(taps, start=jnp.zeros((), jnp.float32)).astype(x.dtype))
+    return silu(sum(taps, start=jnp.zeros((), jnp.float32)).astype(x.dtype))
 
 
 def last_inputs(x: Array, before: Array, counts: Array | None) -> Array:

@@ -23,7 +23,7 @@ from jax.ad_checkpoint import checkpoint_name
 from jax.typing import DTypeLike
 
 from vcap_jax.models.family import Params
-from vcap_jax.models.layers import linears, normal_param
+from vcap_jax.models.layers import linears, normal_param, sigmoid
 from vcap_jax.models.qwen3_5 import delta_rule
 from vcap_jax.models.qwen3_5.config import FULL, LINEAR, TextConfig
 from vcap_jax.models.qwen3_vl import rope
@@ -89,7 +89,7 @@ class Attention(nnx.Module):
         out = attend(
             self._turned(self.q_norm(queries), cos, sin), self._turned(self.k_norm(keys), cos, sin), values
         )
-        gated = out * jax.nn.sigmoid(gates)
+        gated = out * sigmoid(gates)
         return by_group(self.out(whole_sequence(gated.reshape(*x.shape[:-1], -1))))
 
     def _turned(self, x: Array, cos: Array, sin: Array) -> Array:
@@ -152,7 +152,7 @@ class DeltaNet(nnx.Module):
         channels, gate, beta, rate = jnp.split(entered, stops, axis=-1)
         rate = rate.astype(jnp.float32) + self.rate_bias[...].astype(jnp.float32)
         decay = -jnp.exp(self.log_rate[...].astype(jnp.float32)) * jax.nn.softplus(rate)
-        out = recur(self, Entered(channels, decay, jax.nn.sigmoid(beta)))
+        out = recur(self, Entered(channels, decay, sigmoid(beta)))
         out = self.norm(out, gate.reshape(out.shape))
         return by_group(self.leave(whole_sequence(out.reshape(*x.shape[:-1], -1))))
 
