@@ -149,6 +149,11 @@ jax_devices() {
     "$1" -c 'import jax; print(jax.default_backend(), jax.local_device_count())'
 }
 
+# flag_for_odd_meshes PYTHON : what XLA_FLAGS must have where devices are no power of two; empty with a JAX that needs nothing.
+flag_for_odd_meshes() {
+  "$1" -c 'from vcap_jax.parallel.sharding import flag_for_odd_meshes as flag; print(flag())'
+}
+
 # join_urls URL... -> [URL, URL], the way a list is written in an override.
 join_urls() {
   local IFS=,

@@ -145,6 +145,9 @@ fi
 # Nodes share the run folder, but neither a judge nor a log.
 logs=$run_dir.logs/$(hostname)
 gpus=$(count_list "$policy_gpus")
+# Counts of groups are those of all nodes together, which slurm.sbatch numbers behind --.
+hosts=1
+if [[ " ${more[*]} " =~ .*" distributed.processes="([1-9][0-9]{0,8})" " ]]; then hosts=${BASH_REMATCH[1]}; fi
 groups=()
 turns=()
 if $judge_turns; then
@@ -154,9 +157,6 @@ if $judge_turns; then
   turns=(judge.sleep_mode=true 'rollout.offload=[optimizer,reference]')
   if [[ " ${more[*]} " != *" rollout.groups_per_batch="* ]]; then turns+=("rollout.groups_per_batch=$((gpus * at_once))"); fi
 else
-  # Counts of groups are those of all nodes together, which slurm.sbatch numbers behind --.
-  hosts=1
-  if [[ " ${more[*]} " =~ .*" distributed.processes="([1-9][0-9]{0,8})" " ]]; then hosts=${BASH_REMATCH[1]}; fi
   set_groups "$modality" "$hosts" "$gpus" "${more[@]}"
 fi
 
@@ -193,6 +193,10 @@ train_arguments=(--run-dir "$run_dir" --resume "${settings[@]}")
 # is done on the host; that JAX computes on the GPUs is checked.
 # JAX refuses two names of its share, of which the shell may have the other.
 train_environment=("--unset=XLA_CLIENT_MEM_FRACTION" "CUDA_DEVICE_ORDER=PCI_BUS_ID" "CUDA_VISIBLE_DEVICES=$policy_gpus" "XLA_PYTHON_CLIENT_MEM_FRACTION=$policy_memory" "JAX_PLATFORMS=cuda,cpu")
+if (((gpus * hosts) & (gpus * hosts - 1))); then
+  flag=$(flag_for_odd_meshes "$python" 2>/dev/null) || true # a Python without JAX is told by the checks
+  if [[ -n $flag ]]; then train_environment+=("XLA_FLAGS=${XLA_FLAGS:+$XLA_FLAGS }$flag"); fi
+fi
 
 # -- checks: all of them, before anything starts -------------------------------------------------------------------
 gpu_exists() { nvidia-smi --id="$1" --query-gpu=name --format=csv,noheader; }

@@ -24,6 +24,9 @@ if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", "")
     os.environ["XLA_FLAGS"] = (
         os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
     ).strip()
+# Under JAX 0.11 and 0.12 a mesh of six devices needs it (parallel.sharding.flag_for_odd_meshes).
+if quick_compile.known("--xla_enable_hlo_sharding_v3"):
+    os.environ["XLA_FLAGS"] += " --xla_enable_hlo_sharding_v3=false"
 # What one test has compiled no other compiles again, in this process, beside it, or in one that it starts.
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     compiled = tempfile.TemporaryDirectory(prefix="vcap-jax-tests-compiled-")

@@ -18,20 +18,22 @@ FLAGS = (
 )
 
 
-USUAL = {
-    "xla_backend_optimization_level": 3,
-    "xla_llvm_disable_expensive_passes": False,
-    "xla_cpu_use_fusion_emitters": True,
-}
-"""``compile(compiler_options=USUAL)``: as a run's programs are compiled."""
-
-
 def set_flags() -> None:
     """Adds to XLA_FLAGS what this XLA knows of ``FLAGS``, for this process and those that it starts."""
     if FLAGS[0] in os.environ.get("XLA_FLAGS", ""):
         return  # by the process that started this one
     given = [flag for flag in FLAGS if known(flag)]
     os.environ["XLA_FLAGS"] = " ".join((os.environ.get("XLA_FLAGS", ""), *given)).strip()
+
+
+def usual() -> dict[str, int | bool]:
+    """``compile(compiler_options=usual())``: as a run's programs are compiled."""
+    options = {
+        "xla_backend_optimization_level": 3,
+        "xla_llvm_disable_expensive_passes": False,
+        "xla_cpu_use_fusion_emitters": True,
+    }
+    return {name: value for name, value in options.items() if known(name)}
 
 
 def flags() -> list[str]:

@@ -38,6 +38,9 @@ words, notes = sys.argv[1:], pathlib.Path(os.environ["NOTES"])
 def note(text):
     with notes.open("a") as file:
         file.write(text + "\\n")
+if words[0] == "-c" and "flag_for_odd_meshes" in words[1]:
+    print(os.environ.get("FLAG_FOR_ODD_MESHES", ""))
+    sys.exit(0)
 if words[0] == "-c":
     seen = os.environ.get("CUDA_VISIBLE_DEVICES", "0,1,2,3").split(",")
     kind = {{"cuda,cpu": "gpu", "tpu,cpu": "tpu"}}[os.environ["JAX_PLATFORMS"]]

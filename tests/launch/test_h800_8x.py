@@ -8,6 +8,7 @@ import shlex
 import shutil
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from tests.launch import preflight_server
 from tests.launch.stand_ins import JUDGE_ELSEWHERE, ROOT, command, environment, notes, start, wait_for
 from tests.patience import GUARD_S
 from tests.signals import in_foreground
+from vcap_jax.parallel.sharding import flag_for_odd_meshes
 from vcap_jax.world.backbone import BACKBONE_FOLDER
 
 
@@ -54,6 +56,25 @@ def test_more_groups_decode_at_once_where_the_state_is_cut_over_more_gpus(node: 
     far = ("--judge-url", "http://far:8000")
     assert groups(*far) == ("32", "8", "96")
     assert groups(*far, "--modality", "video") == ("16", "8", "32")
+
+
+def test_xla_has_the_flag_that_an_odd_number_of_parts_needs(node: Path) -> None:
+    def trainer(*arguments: str, **variables: str) -> str:
+        done = start(node, "h800_8x.sh", "--dry-run", *arguments, **variables)
+        assert done.returncode == 0, done.stdout + done.stderr
+        (line,) = [line for line in done.stdout.splitlines() if line.startswith("  trainer ")]
+        return line
+
+    flag = {"FLAG_FOR_ODD_MESHES": "--xla_odd=false", "XLA_FLAGS": "--xla_own=1"}
+    assert "XLA_FLAGS=--xla_own=1\\ --xla_odd=false " in trainer(**flag)
+    assert "XLA_FLAGS" not in trainer(*JUDGE_ELSEWHERE, **flag)  # eight GPUs
+    assert "XLA_FLAGS" not in trainer(XLA_FLAGS="--xla_own=1")  # a JAX that needs none
+
+
+def test_the_installed_jax_is_asked_for_that_flag() -> None:
+    asked = f"source launch/cluster.sh; flag_for_odd_meshes {shlex.quote(sys.executable)}"
+    told = subprocess.run(["bash", "-c", asked], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert told == flag_for_odd_meshes() + "\n"
 
 
 def test_groups_are_as_many_as_policy_gpus_unless_the_user_says_otherwise(node: Path) -> None:

@@ -31,7 +31,8 @@ from vcap_jax.system.hardware import hardware
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = ("prefill", "decode", "log-probabilities", "gradient")
 PROMPT, CAPTIONS, CAPTION, CHUNK = 512, 2, 128, 64
-WIDTH, INNER, LAYERS, VOCABULARY, HEADS, KEY_HEADS, HEAD = 256, 512, 3, 1024, 2, 1, 128
+WIDTH, INNER, LAYERS, VOCABULARY, HEADS, KEY_HEADS, HEAD = 256, 512, 3, 1024, 8, 1, 128
+"""Eight heads to a key head: a product of fewer rows may be padded to what the hardware takes."""
 
 
 @dataclass(frozen=True)

@@ -47,9 +47,9 @@ GROUP_AXES = ("data", *FSDP_AXES)
 
 _SIZES = ("data", "fsdp", "tensor")
 
-_KNOWN = (0, 10)
-"""The last series of JAX under which a mesh with an odd factor is known to compile: XLA of 0.11.2 and of 0.12.0.1 ends
-the process with a failed check instead."""
+_ODD_FLAG = "xla_enable_hlo_sharding_v3"
+"""From JAX 0.11 on XLA has a third way of writing down how arrays are split. With it XLA of 0.11.2 and of 0.12.0.1 ends
+the process with a failed check where a mesh has an odd factor; with this flag false it keeps to the second way."""
 
 logger = logging.getLogger(__name__)
 
@@ -111,19 +111,25 @@ def _all_devices() -> list[jax.Device]:
         ) from error
 
 
+def flag_for_odd_meshes() -> str:
+    """What XLA_FLAGS must have, before JAX is first asked to compute, where devices are cut into a number of parts that
+    is no power of two; empty under a JAX that needs nothing."""
+    return f"--{_ODD_FLAG}=false" if jax.__version_info__[:2] > (0, 10) else ""
+
+
 def make_mesh(config: MeshConfig, devices: Sequence[jax.Device] | None = None) -> Mesh:
     """A mesh over ``devices`` (default: all of them), or over the first ones if the sizes name fewer.
 
     Raises ValueError if the sizes do not fit, or leave devices of another process without work, and for an odd factor
-    under a JAX that cannot compile it, NoDevices where JAX finds none.
+    where XLA_FLAGS lacks what it needs (``flag_for_odd_meshes``), NoDevices where JAX finds none.
     """
     devices = _all_devices() if devices is None else devices
     by_axis = axis_sizes(config, len(devices))
-    if by_axis["odd"] > 1 and jax.__version_info__[:2] > _KNOWN:
+    if by_axis["odd"] > 1 and (flag := flag_for_odd_meshes()) not in os.environ.get("XLA_FLAGS", ""):
         raise ValueError(
-            f"mesh.fsdp is {by_axis['fsdp'] * by_axis['odd']}, and XLA of JAX {jax.__version__} may end the process "
-            "where that is no power of two: install jax 0.10 (pip install 'jax<0.11'), or set mesh.fsdp to a power of "
-            "two"
+            f"mesh.fsdp is {by_axis['fsdp'] * by_axis['odd']}, and where that is no power of two XLA of JAX "
+            f"{jax.__version__} ends the process unless XLA_FLAGS has {flag}: export it, or set mesh.fsdp to a power "
+            "of two"
         )
     sizes = tuple(by_axis.values())
     used = math.prod(sizes)

@@ -50,7 +50,7 @@ def test_splits_without_keys_change_no_bit(of_prompt: int, own: int) -> None:
     def joined(behind_prompt: int, behind_own: int) -> np.ndarray:
         given = parts(2, of_prompt, 8 * 4, behind_prompt, 0), parts(2 * 8, own, 4, behind_own, 1)
         lowered = jax.jit(split_decode._joined, static_argnums=2).lower(*given, (2, 8, 2, 4, 64))
-        return np.asarray(lowered.compile(compiler_options=quick_compile.USUAL)(*given))
+        return np.asarray(lowered.compile(compiler_options=quick_compile.usual())(*given))
 
     expected = joined(0, 0)
     for behind_prompt, behind_own in ((1, 0), (0, 1), (2, 3)):
