@@ -131,16 +131,16 @@ def test_a_signal_during_a_garbage_collection_is_not_lost(number: signal.Signals
             ask_to_stop(number)
 
     def work() -> None:
-        gc.callbacks.append(callback)
-        try:
-            with stop_on_signal():
-                gc.collect()
-                until(lambda: False, "the signal")
-        finally:
-            gc.callbacks.remove(callback)
+        with stop_on_signal():
+            gc.callbacks.append(callback)  # not before: Python may collect garbage at any time
+            gc.collect()
+            until(lambda: False, "the signal")
 
-    with in_foreground(), pytest.raises(Stopped):
-        work()
+    try:
+        with in_foreground(), pytest.raises(Stopped):
+            work()
+    finally:
+        gc.callbacks.remove(callback)
     assert met == ["start"]
 
 
