@@ -70,7 +70,7 @@ def prepare_environment() -> None:
     # It also takes itself for the machine's only user of TPUs; here it only compiles.
     os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    # A run has it where its own devices are no power of two.
+    # A run has it where its devices are no power of two. How many are planned for is not known yet: all plans have it.
     from vcap_jax.parallel.sharding import flag_for_odd_meshes
 
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flag_for_odd_meshes()}".strip()
