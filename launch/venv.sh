@@ -7,22 +7,26 @@
 # the requirements, pyproject.toml and the Python are those of the last complete installation, so an interrupted one
 # is simply repeated. Run from the repository root. PYTHON=/path/to/python chooses the interpreter.
 
+# As pyproject.toml has it: a newer Python is refused before pip looks for packages that are not there yet.
+supported='import sys; assert (3, 11) <= sys.version_info < (3, 15)'
+
 find_python() {
-  local candidate tried=()
-  for candidate in ${PYTHON:+"$PYTHON"} python3 python3.13 python3.12 python3.11 python; do
+  local candidate version tried=()
+  for candidate in ${PYTHON:+"$PYTHON"} python3 python3.14 python3.13 python3.12 python3.11 python; do
     command -v "$candidate" >/dev/null 2>&1 || continue
     # ensurepip is what Debian leaves out of its bare python3 package, and a venv needs it.
-    if "$candidate" -c 'import sys; assert sys.version_info >= (3, 11); import venv, ensurepip' >/dev/null 2>&1; then
+    if "$candidate" -c "$supported; import venv, ensurepip" >/dev/null 2>&1; then
       "$candidate" -c 'import sys; print(sys.executable)'
       return 0
     fi
-    tried+=("$candidate: $("$candidate" --version 2>&1 | head -n 1)")
+    IFS= read -r version < <("$candidate" --version 2>&1) || version='says nothing'
+    tried+=("$candidate: $version")
   done
   {
-    echo "error: no Python 3.11 or newer with the venv module was found on PATH."
+    echo "error: no Python 3.11 to 3.14 with the venv module was found on PATH."
     if ((${#tried[@]})); then printf '  found %s\n' "${tried[@]}"; fi
     echo "  Install one (Debian 12, Ubuntu 24.04 and newer: apt install python3 python3-venv; Ubuntu 22.04: apt install"
-    echo "  python3.11 python3.11-venv; anywhere: uv python install 3.12) or name it: PYTHON=/path/to/python3.11"
+    echo "  python3.11 python3.11-venv; anywhere: uv python install 3.14) or name it: PYTHON=/path/to/python3.14"
   } >&2
   return 1
 }
@@ -30,7 +34,7 @@ find_python() {
 ensure_venv() {
   local dir=$1 python stamp requirements
   shift
-  if "$dir/bin/python" -c 'import sys, pip; assert sys.version_info >= (3, 11)' >/dev/null 2>&1; then
+  if "$dir/bin/python" -c "$supported; import pip" >/dev/null 2>&1; then
     python=$dir/bin/python
   else
     python=$(find_python) || return 1
