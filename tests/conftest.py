@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 import tempfile
@@ -40,6 +41,10 @@ for proxy in ("http_proxy", "https_proxy", "all_proxy"):
     os.environ.pop(proxy.upper(), None)
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
+# Python looks for garbage while the files are read, and finds none. What they made stays to the end, and is not looked
+# through again: of a worker's time that was a twentieth.
+gc.disable()
+
 TESTS = Path(__file__).parent
 LONGEST_FIRST = (
     "recipes/test_grpo.py",
@@ -73,6 +78,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         from tests.live_reference import require_torchvision
 
         require_torchvision()
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
+    # Tracing a model makes tens of thousands of objects that are not garbage; the usual 700 looks at them all the time.
+    gc.set_threshold(20_000, 10, 10)
 
 
 @pytest.fixture

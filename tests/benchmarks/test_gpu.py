@@ -266,6 +266,7 @@ def test_checks_of_new_tokens_find_a_wrong_kernel():
     assert any(not check.passed for check in gpu_correctness.decode_checks(Forgetful(), sizes))
 
 
+@pytest.mark.slow
 def test_without_a_gpu_it_says_so(tmp_path: Path):
     command = [sys.executable, "benchmarks/gpu.py", f"--out={tmp_path}", "--parts", "decode"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 from PIL import Image
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -22,6 +23,7 @@ def theory(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_the_landscapes_are_drawn_and_the_drawn_rates_agree(tmp_path: Path) -> None:
     picture = tmp_path / "new" / "theory.png"
     done = theory("--facts", "8", "--references", "1", "4", "--draws", "20000", "--out", str(picture))

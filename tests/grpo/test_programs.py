@@ -140,7 +140,7 @@ def unshared(captions) -> tuple[float, Any]:
     "settings",
     [
         {},
-        {"kernel": BLOCKS, "remat": "attention"},
+        pytest.param({"kernel": BLOCKS, "remat": "attention"}, marks=pytest.mark.slow),
     ],
     ids=["whole", "blocks, attention kept"],
 )

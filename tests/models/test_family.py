@@ -167,7 +167,11 @@ def prompts(groups: int) -> Prompts:
     return Prompts(tokens, lengths, rng.integers(0, 256, (groups, 16, 192), np.uint8))
 
 
-@pytest.mark.parametrize("short", [{}, {"short_groups": 3, "short_length": 4}], ids=["", "short"])
+@pytest.mark.parametrize(
+    "short",
+    [pytest.param({}, marks=pytest.mark.slow), {"short_groups": 3, "short_length": 4}],
+    ids=["", "short"],
+)
 def test_what_is_decoded_is_what_is_trained(short: dict[str, int]) -> None:
     """Groups that come and go, shapes that shrink as captions end, and groups that wait on the host: each token has
     the memory, the keys and the values of its own caption. The oracle draws from the training forward, which knows no

@@ -40,7 +40,7 @@ def gradient(remat: str) -> tuple[np.ndarray, str]:
     ("policy", "same", "waiting"),
     [
         ("offload", "layer", 1),
-        ("offload_attention", "attention", 2),
+        pytest.param("offload_attention", "attention", 2, marks=pytest.mark.slow),
         pytest.param("offload_mlp", "mlp", 2, marks=pytest.mark.slow),
     ],
 )
@@ -55,6 +55,7 @@ def test_what_is_offloaded_to_the_host_comes_back_as_it_was(policy: str, same: s
     assert program.count("device_put") >= 2 * waiting
 
 
+@pytest.mark.slow
 def test_less_is_computed_a_second_time_from_policy_to_policy() -> None:
     products = [
         gradient(name)[1].count("dot_general") for name in ("layer", "attention", "mlp", "dots_attention")
@@ -63,7 +64,9 @@ def test_less_is_computed_a_second_time_from_policy_to_policy() -> None:
     assert len(set(products)) == len(products)
 
 
-@pytest.mark.parametrize("remat", ["attention", "mlp", "dots", "none"])
+@pytest.mark.parametrize(
+    "remat", ["attention", *(pytest.param(name, marks=pytest.mark.slow) for name in ("mlp", "dots", "none"))]
+)
 def test_other_policies_agree_to_rounding(remat: str) -> None:
     expected, _ = gradient("layer")
     np.testing.assert_allclose(gradient(remat)[0], expected, rtol=2e-4, atol=2e-6 * np.abs(expected).max())

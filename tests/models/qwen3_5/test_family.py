@@ -128,6 +128,7 @@ def parameters(path: Path, root: Path) -> dict[str, np.ndarray]:
     return {name: np.asarray(array) for name, array in flat_parameters(policy.merge()).items()}
 
 
+@pytest.mark.slow
 def test_two_steps_change_the_decoder_and_leave_the_vision_tower(checkpoint: Path, trained: Path) -> None:
     before, after = parameters(checkpoint, trained), parameters(trained, trained)
     assert before.keys() == after.keys()
@@ -151,6 +152,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_end(
     assert resumed == alone
 
 
+@pytest.mark.slow
 def test_a_run_is_exported_and_read_back(trained: Path, tmp_path: Path) -> None:
     checkpoint_to_hf(trained, tmp_path / "hf", dtype="float32")
     model = load_model(tmp_path / "hf", placement=placement())
@@ -173,6 +175,7 @@ def test_a_checkpoint_in_bfloat16_comes_through_an_orbax_folder_as_it_was(
     assert before == after
 
 
+@pytest.mark.slow
 def test_a_vllm_server_is_told_all_that_it_asks_for(
     checkpoint: Path, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -207,6 +210,7 @@ class Started(Exception):
     """In place of the server, with its command."""
 
 
+@pytest.mark.slow
 def test_a_run_is_planned(checkpoint: Path) -> None:
     config = configured(checkpoint, "data.max_pixels=16384")
     devices = jax.devices()[:1]
@@ -287,7 +291,11 @@ def prompts(groups: int) -> PromptBatch:
     )
 
 
-@pytest.mark.parametrize("short", [{}, {"short_groups": 3, "short_length": 4}], ids=["", "short"])
+@pytest.mark.parametrize(
+    "short",
+    [pytest.param({}, marks=pytest.mark.slow), {"short_groups": 3, "short_length": 4}],
+    ids=["", "short"],
+)
 def test_what_is_decoded_is_what_is_trained(short: dict[str, int]) -> None:
     """Groups that come and go, shapes that shrink as captions end, and groups that wait on the host. The oracle draws
     from the training forward, which knows no states."""
@@ -324,7 +332,15 @@ def test_what_is_decoded_is_what_is_trained(short: dict[str, int]) -> None:
         np.testing.assert_array_equal(tokens[:, :, t][going], drawn_tokens[going], err_msg=f"token {t}")
 
 
-@pytest.mark.parametrize("axes", [{"fsdp": 4}, {"data": 2, "fsdp": 2}, {"fsdp": 2, "tensor": 2}], ids=str)
+@pytest.mark.parametrize(
+    "axes",
+    [
+        pytest.param({"fsdp": 4}, marks=pytest.mark.slow),
+        pytest.param({"data": 2, "fsdp": 2}, marks=pytest.mark.slow),
+        {"fsdp": 2, "tensor": 2},
+    ],
+    ids=str,
+)
 def test_devices_compute_what_one_computes(axes: dict[str, int]) -> None:
     """Captions' hidden states and gradients over four devices."""
     one, four = (on_devices(MeshConfig(**sizes)) for sizes in ({"fsdp": 1}, axes))

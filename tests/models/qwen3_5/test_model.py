@@ -130,7 +130,7 @@ def test_gradients_through_the_memories_of_the_shared_prefix() -> None:
     assert np.abs(ours[1].embeddings).max() > 0
 
 
-@pytest.mark.parametrize("remat", ["layer", "dots_attention"])
+@pytest.mark.parametrize("remat", ["layer", pytest.param("dots_attention", marks=pytest.mark.slow)])
 def test_what_is_computed_again_is_the_same(remat: str) -> None:
     hidden, gradients = value_and_gradients(shared, remat)
     np.testing.assert_allclose(hidden, value_and_gradients(shared)[0], rtol=1e-5, atol=1e-5)
@@ -142,9 +142,9 @@ def test_what_is_computed_again_is_the_same(remat: str) -> None:
     [
         (PROMPT, Dense()),
         (4, Dense()),
-        (4, Chunked(queries=6, scores=36, whole=0)),
+        pytest.param(4, Chunked(queries=6, scores=36, whole=0), marks=pytest.mark.slow),
         pytest.param(4, Native(), marks=needs_compiler),
-        (4, Paired(sequences=Dense(), tokens=PlainParts())),
+        pytest.param(4, Paired(sequences=Dense(), tokens=PlainParts()), marks=pytest.mark.slow),
     ],
     ids=str,
 )
