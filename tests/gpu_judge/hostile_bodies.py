@@ -276,8 +276,9 @@ HOSTILE: tuple[Hostile, ...] = (
     _plain("a file URL", dumped(request_with("file:///etc/passwd"))),
     # JSON
     _bomb("lists in lists", lambda n: n * b"[", 10**8, 200_000),
-    _plain("lists in lists, closed", good_with(b'"x": ' + 50_000 * b"[" + 50_000 * b"]")),
-    _plain("objects in objects", good_with(b'"x": ' + 50_000 * b'{"a":' + b"1" + 50_000 * b"}")),
+    # Python 3.14 reads half as many.
+    _plain("lists in lists, closed", good_with(b'"x": ' + 200_000 * b"[" + 200_000 * b"]")),
+    _plain("objects in objects", good_with(b'"x": ' + 200_000 * b'{"a":' + b"1" + 200_000 * b"}")),
     _bomb("empty lists", lambda n: good_with(b'"x": [' + n * b"[]," + b"1]"), 30_000_000, 600_000),
     _bomb("numbers", lambda n: good_with(b'"x": [' + n * b"1," + b"1]"), 40_000_000, 600_000),
     _bomb("escapes", lambda n: good_with(b'"x": "' + n * b"\\n" + b'"'), 40_000_000, 5_000_000),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from av.format import formats_available
 
 _TOLERANT = int(av.__version__.partition(".")[0]) >= 19
 """PyAV takes any title from here on, and no word about it."""
+_open: Callable[..., av.container.InputContainer] = av.open
 
 
 # Of lists of other files, which a manifest has not named; of a stream that goes on FFmpeg waits for more for ever.
@@ -27,7 +29,6 @@ def opened(source: Path) -> av.container.InputContainer:
     """The file's container. Raises what PyAV does, and ArgumentError for a list of other files, such as a playlist."""
     # FFmpeg takes what stands before a colon of a relative name for a protocol ("12:30.mp4").
     name = str(source.absolute())
-    if _TOLERANT:
-        return av.open(name, container_options=_formats())
     # A title need not be UTF-8 (AVI has no rule for it), and nobody reads it.
-    return av.open(name, container_options=_formats(), metadata_errors="replace")
+    more = {} if _TOLERANT else {"metadata_errors": "replace"}
+    return _open(name, container_options=_formats(), **more)

@@ -271,11 +271,10 @@ def _first_frame(source: Path) -> av.VideoFrame | None:
 def _turned(frame: av.VideoFrame, codec: str) -> Turned:
     """As its camera noted, mirrored pictures too: a point x, y is shown at a x + c y, b x + d y."""
     matrix = None if codec in _NAMED_PROFILES else _matrix(frame)
+    angle = math.radians(frame.rotation)
+    a, b, c, d = math.cos(angle), -math.sin(angle), math.sin(angle), math.cos(angle)
     if isinstance(matrix, SideData):
         a, b, _, c, d, *_ = np.frombuffer(bytes(matrix), np.int32).tolist()
-    else:
-        angle = math.radians(frame.rotation)
-        a, b, c, d = math.cos(angle), -math.sin(angle), math.sin(angle), math.cos(angle)
     diagonal = abs(b) + abs(c) > abs(a) + abs(d)
     across, down = (c, b) if diagonal else (a, d)
     return Turned(diagonal=diagonal, left_right=across < 0, top_bottom=down < 0)

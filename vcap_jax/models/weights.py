@@ -30,7 +30,7 @@ from vcap_jax.system.json_values import JsonObject
 SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
 DEFAULT_SHARD_BYTES = 5_000_000_000
-_KEPT = {"F32": np.float32, "BF16": jnp.bfloat16, "F16": np.float16}
+_KEPT = {"F32": np.dtype(np.float32), "BF16": np.dtype(jnp.bfloat16), "F16": np.dtype(np.float16)}
 _READ = {*_KEPT, "F64"}
 """Types of numbers that need nothing else to be read. Others are quantised, and a scale belongs to them."""
 _COMPARED = 8192
@@ -88,7 +88,7 @@ def stored_types(folder: Path, names: WeightMap) -> set[np.dtype]:
                     f"{path}: {name} is stored as {stored}, none of {', '.join(_KEPT)}: convert the checkpoint first"
                 )
             if not tensor.wide:
-                found.add(np.dtype(_KEPT[stored]))
+                found.add(_KEPT[stored])
     return found
 
 
