@@ -304,6 +304,15 @@ def test_importance_weights_are_capped_and_unknown_tokens_weigh_one() -> None:
     np.testing.assert_allclose(sequence, [[np.exp(2.2)]], rtol=1e-6)
 
 
+def test_a_token_that_only_the_engine_allows_does_not_take_its_whole_caption_out() -> None:
+    trainer = jnp.asarray([[-1.0, -jnp.inf, -1.0]])
+    rollout, mask = jnp.asarray([[-1.2, -1.0, -1.1]]), jnp.ones((1, 3), bool)
+    weights = objective.truncated_importance_weights(trainer, rollout, mask, cap=2.0)
+    np.testing.assert_allclose(weights, [[np.exp(0.2), 0.0, np.exp(0.1)]], rtol=1e-6)
+    sequence = objective.truncated_importance_weights(trainer, rollout, mask, cap=2.0, level="sequence")
+    np.testing.assert_allclose(sequence, [[np.exp(0.3)]], rtol=1e-6)
+
+
 def test_importance_weights_without_a_cap_are_numbers() -> None:
     """Of a long caption their product may be more than float32 has, and infinity times an advantage of 0 is none."""
     new, mask = jnp.full((2, 1, 3), -1.0), jnp.ones((2, 1, 3), bool)

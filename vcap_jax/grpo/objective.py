@@ -171,9 +171,13 @@ def truncated_importance_weights(
 
     trainer, rollout: log-probabilities of the drawn tokens under the same weights. "token" gives
     [..., T], "sequence" the product over a caption, [..., 1]. A token whose rollout log-probability is NaN
-    (the engine did not report it) gets weight 1. No gradient flows through. Same as TRL's *_truncate modes.
+    (the engine did not report it) gets weight 1. One that only the engine's rules allow (-inf in trainer) gets 0,
+    and is left out of a product: of a long caption some token always lies at the border of top-k or top-p, and would
+    take the whole of it out. No gradient flows through. Else the same as TRL's *_truncate modes.
     """
     known = mask & jnp.isfinite(rollout)
+    if level == "sequence":
+        known = known & jnp.isfinite(trainer)
     difference = jnp.where(known, trainer - jnp.where(known, rollout, 0.0), 0.0)
     if level == "sequence":
         difference = difference.sum(-1, keepdims=True)

@@ -68,9 +68,9 @@ class VllmConfig:
     """Upper bound C of the weights min(p_trainer / p_server, C) that correct for the mismatch; p
     are probabilities under the sampling rules (grpo.sampled_logprobs). .inf cuts none."""
     importance_level: Literal["token", "sequence"] = "token"
-    """One weight per token ("token"), or per caption, the product over its tokens ("sequence"). With
-    "token", a caption of which grpo.objective.importance makes one ratio counts by the mean of its
-    tokens' weights."""
+    """One weight per token ("token"), or per caption, the product over its tokens ("sequence"), without
+    those that only the server's rules allow. With "token", a caption of which
+    grpo.objective.importance makes one ratio counts by the mean of its tokens' weights."""
 
 
 @settings
