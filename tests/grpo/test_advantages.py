@@ -124,12 +124,15 @@ def test_dropped_flat_groups_are_as_if_they_were_not_in_the_step() -> None:
     assert dropped.skipped.tolist() == [False, False, False, True]
 
 
-def test_a_group_that_rounding_alone_keeps_from_being_flat_is_dropped() -> None:
+def test_a_group_that_rounding_alone_keeps_from_being_flat_is_counted_and_dropped() -> None:
     r = np.array([[0.05 * 4 + 0.04 * 1 + 0.01 * 4, 0.04 * 6 + 0.01 * 4], [0.28, 0.29]])
     assert r[0, 0] != r[0, 1]
     dropped = group_advantages(r, np.ones_like(r, bool), AdvantageConfig(drop_flat=True))
     assert dropped.flat.tolist() == [True, False]
     assert dropped.contributes.tolist() == [[False, False], [True, True]]
+    kept = group_advantages(r, np.ones_like(r, bool), AdvantageConfig())
+    assert kept.flat.tolist() == [True, False]
+    assert abs(kept.advantages[0]).max() < 1e-9
 
 
 def test_overlong_captions_cost_by_the_formula() -> None:

@@ -92,8 +92,8 @@ class GroupAdvantages:
     mean, std: over each group's valid candidates (ddof 1); 0 where a group has fewer than one or two.
     valid: how many candidates of each group are.
     skipped: groups with fewer than two valid candidates: they contribute nothing.
-    flat: other groups whose rewards are all equal: advantage 0, though the KL still acts unless they are
-        dropped.
+    flat: other groups whose rewards are all equal but for their rounding: no advantage, though the KL still acts
+        unless they are dropped.
     """
 
     advantages: Float[Array, "B G"]
@@ -128,15 +128,11 @@ def group_advantages(
     contributes = valid & ~skipped[:, None]
     lowest = xp.where(valid, rewards, xp.inf).min(axis=1)
     highest = xp.where(valid, rewards, -xp.inf).max(axis=1)
-    flat = ~skipped & (lowest == highest)
+    flat = ~skipped & (highest - lowest <= _ROUNDING)
     if config.drop_flat:
-        # Equal sums of different scores may differ by their rounding. That makes no advantage, but it would keep them
-        # in the loss.
-        spread = xp.where(skipped, xp.inf, highest) - xp.where(skipped, 0.0, lowest)
-        flat = spread <= _ROUNDING
         contributes = contributes & ~flat[:, None]
     # Equal rewards may differ from their own rounded mean by one bit, which the division would blow up.
-    centred = xp.where(valid & ~flat[:, None], rewards - mean[:, None], 0.0)
+    centred = xp.where(valid & (lowest != highest)[:, None], rewards - mean[:, None], 0.0)
     std = _root(xp, (centred**2).sum(axis=1) / xp.maximum(count - 1, 1))
     advantages = centred
     if config.baseline == "leave_one_out":
