@@ -16,6 +16,7 @@ from tests.listening import accept_no_more
 from tests.patience import GUARD_S
 from tests.sleeping import Sleeper
 from vcap_jax.reward.endpoint import GREETED
+from vcap_jax.run.trial_question import TRIAL
 from vcap_jax.system.event_loop import LoopThread
 
 QUALITY = {"Analysis": "ok", "Correctness": 9, "Completeness": 8, "Text Quality": 7}
@@ -65,6 +66,11 @@ def greets(body: dict[str, Any]) -> bool:
     return bool(body["messages"][0]["content"][-1:] == [GREETED])
 
 
+def tries(body: dict[str, Any]) -> bool:
+    """Whether it is the trial question of a run."""
+    return f"\n{TRIAL}\n" in prompt_text(body)
+
+
 async def at_once() -> None:
     """Nothing comes before an answer."""
 
@@ -72,8 +78,8 @@ async def at_once() -> None:
 class ScriptedJudge:
     """``answer(body, n)`` gives the reply to the n-th chat request (from 0).
 
-    greetings: what it was asked before there was work for it; greeting: the reply to that, greets: by its body. before:
-    awaited before it answers "health" or "greeting".
+    greetings: what it was asked before there was work for it; greeting: the reply to that, greets: by its body. trials:
+    a run's trial question, trial: the reply to that. before: awaited before it answers "health" or "greeting".
     owned_by: "vllm" makes it known as a server that keeps media. max_model_len: told with its models unless it is None.
     stop() and start() are a crash and a new start at the same address. sleeper: its sleep mode, if it has one.
     """
@@ -83,6 +89,8 @@ class ScriptedJudge:
         self.answer: Callable[[dict[str, Any], int], Reply] = lambda body, n: (
             verdict(GLOBAL) if asks_globally(body) else verdict()
         )
+        self.trial = lambda body: self.answer(body, 0)
+        self.trials: list[dict[str, Any]] = []
         self.bodies: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
         self.models: list[str] = ["the-judge"]
@@ -141,6 +149,9 @@ class ScriptedJudge:
         body = await request.json()
         if self.sleeper is not None:
             self.sleeper.work("a chat")
+        if tries(body):
+            self.trials.append(body)
+            return await self._send(request, self.trial(body))
         if greets(body):
             self.greetings.append(body)
             await self.before["greeting"]()

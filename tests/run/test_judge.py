@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,7 +20,7 @@ from tests.models.qwen3_vl.processing.cases import pixels
 from tests.models.qwen3_vl.processing.tiny_tokenizer import tiny_tokenizer
 from tests.patience import GUARD_S
 from tests.processes_in_threads import in_threads
-from tests.reward.scripted_judge import Reply, ScriptedJudge
+from tests.reward.scripted_judge import Reply, ScriptedJudge, verdict
 from vcap_jax.configuration import load_config
 from vcap_jax.data.errors import MediaError
 from vcap_jax.data.manifest import read_manifest
@@ -147,6 +148,57 @@ def test_where_a_greeting_is_refused_pictures_are_not_blamed(judge: ScriptedJudg
     judge.greeting = Reply(status=400, raw='{"error": {"message": "I judge captions only."}}')
     with answering_judge(asking(judge), RunFolder(tmp_path), lambda text: None):
         pass
+
+
+def test_a_judge_that_refuses_the_form_of_an_answer_is_told_before_any_work(
+    judge: ScriptedJudge, tmp_path: Path
+) -> None:
+    """A greeting has no form, and after hours of references every question failed."""
+
+    def refuses(body: dict[str, Any]) -> Reply:
+        if body["response_format"]["type"] == "json_schema":
+            return Reply(status=400, raw='{"error": {"message": "maxLength is not permitted."}}')
+        return verdict()
+
+    judge.trial = refuses
+    entered = answering_judge(asking(judge), RunFolder(tmp_path), lambda text: None)
+    with pytest.raises(JudgeUnavailable, match=r"(?s)maxLength is not.*response_format=json_object"), entered:
+        pass
+    said: list[str] = []
+    with answering_judge(
+        asking(judge, "judge.response_format=json_object"), RunFolder(tmp_path), said.append
+    ):
+        assert len(said) == 1
+
+
+@pytest.mark.parametrize("family", ["witness_adjudicator", "claim_differences"])
+@pytest.mark.parametrize(
+    ("reply", "told"),
+    [
+        (Reply(content="Let me think.", finish_reason="length"), r"\(cut_off\)\. Raise judge\.max_tokens"),
+        (Reply(content="Everything is grey."), r"\(no_verdict\)\. Ask a model that answers in JSON"),
+    ],
+)
+def test_an_answer_that_is_of_no_use_is_told_before_any_work(
+    judge: ScriptedJudge, tmp_path: Path, family: str, reply: Reply, told: str
+) -> None:
+    judge.trial = lambda body: reply
+    said: list[str] = []
+    config = asking(judge, f"reward.family={family}", "judge.backoff_s=0")
+    with answering_judge(config, RunFolder(tmp_path), said.append):
+        pass
+    assert re.search(
+        f"^warning: nothing can be made of the judge's answer to a trial question: .*{told}", said[0]
+    )
+
+
+@pytest.mark.parametrize("family", ["witness_adjudicator", "judge", "claim_differences", "balanced"])
+@pytest.mark.parametrize("modality", ["image", "video"])
+def test_the_embedded_judge_answers_a_trial_question(tmp_path: Path, family: str, modality: str) -> None:
+    config = load_config(RunConfig, [], [f"reward.family={family}", f"modality={modality}"])
+    said: list[str] = []
+    with answering_judge(config, RunFolder(tmp_path), said.append):
+        assert not any("warning" in text for text in said)
 
 
 def test_where_none_is_configured_the_embedded_one_answers_until_the_end(tmp_path: Path) -> None:

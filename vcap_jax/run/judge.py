@@ -9,10 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-import numpy as np
-
 from vcap_jax.data.examples import media_loader
-from vcap_jax.data.judge_media import EncodedMedia, VideoSource, encode_picture
+from vcap_jax.data.judge_media import EncodedMedia
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.references import ReferencePool
 from vcap_jax.evals.protocol import OwnData
@@ -21,7 +19,6 @@ from vcap_jax.parallel.processes import ALONE, Processes
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.reward.client import JudgeClient
 from vcap_jax.reward.config import JudgeConfig, RewardConfig, SecondJudgeConfig
-from vcap_jax.reward.encoded_view import show
 from vcap_jax.reward.errors import FamilyError
 from vcap_jax.reward.family import RewardFamily, load_family
 from vcap_jax.reward.questions import Question, question_lines
@@ -31,6 +28,7 @@ from vcap_jax.reward.session import RewardSession
 from vcap_jax.run.config import RunConfig
 from vcap_jax.run.context import RunContext, own_file
 from vcap_jax.run.judge_record import remember_judge, remember_other_judge
+from vcap_jax.run.trial_question import SHOWN_BOTH, sees, try_question
 from vcap_jax.system.files import replace_file
 from vcap_jax.system.shutdown import requested
 from vcap_jax.world.judge_process import embedded_judge
@@ -45,8 +43,6 @@ _MARK_TOKENS = 12
 """The time of a pair of frames and the marks around it."""
 _INSTRUCTION_TOKENS = 1024
 _MULTIPLE = 1024
-_SHOWN_BOTH = ("witness_adjudicator", "claim_differences", "balanced")
-"""Families whose judge is given the caption, the reference and the picture."""
 
 OTHER_JUDGE = Role(who="the other judge of the evaluation", settings="evaluation.other_judge")
 
@@ -161,13 +157,10 @@ def answering_judge(
 
 
 async def _ready(config: RunConfig, judge: JudgeConfig, say: Callable[[str], None]) -> tuple[str, int | None]:
-    """The judge's model, and its context where it tells. It has been shown what is like the run's pictures, if it will
-    be shown them."""
+    """The judge's model, and its context where it tells. It has been asked what is like the run's questions."""
     async with JudgeClient(judge, say=say) as client:
         model = await client.wait_until_ready(judge.ready_timeout_s)
-        if _sees(config.reward):
-            as_video = config.modality == "video" and await client.takes_video()
-            await client.check_sight(show(_grey(config), None, as_video=as_video))
+        await try_question(config, client, say)
         return model, await client.context()
 
 
@@ -177,21 +170,6 @@ async def _other_ready(judge: JudgeConfig, say: Callable[[str], None]) -> str:
         model = await client.wait_until_ready(judge.ready_timeout_s)
     say(f"{OTHER_JUDGE.who}, {model} at {', '.join(judge.urls)}, is ready")
     return model
-
-
-def _grey(config: RunConfig) -> EncodedMedia:
-    """A picture or a clip on which there is nothing."""
-    encoded = encode_picture(np.full((64, 64, 3), 128, np.uint8), config.data.judge_media)
-    if config.modality == "image":
-        return EncodedMedia(modality="image", duration=0.0, pictures=(encoded,))
-    frames = tuple(dataclasses.replace(encoded, seconds=float(k), index=k) for k in range(4))
-    source = VideoSource(frames=len(frames), fps=1.0)
-    return EncodedMedia(modality="video", duration=float(len(frames)), pictures=frames, source=source)
-
-
-def _sees(reward: RewardConfig) -> bool:
-    """Whether the judge is shown pictures, as far as that is known of a family."""
-    return reward.family in (*_SHOWN_BOTH, "judge") and reward.use_image
 
 
 def _check_second_judge(second: SecondJudgeConfig, say: Callable[[str], None]) -> str | None:
@@ -237,11 +215,11 @@ def context_warning(config: RunConfig, context: int | None) -> str | None:
 def _parts(config: RunConfig) -> dict[str, int]:
     """Tokens of the longest question and its answer, by what they are; at the least, of a family of the user's own."""
     reward, caption = config.reward, config.rollout.max_completion_length
-    uses = reward.family in _SHOWN_BOTH and load_family(reward).uses_reference(reward)
+    uses = reward.family in SHOWN_BOTH and load_family(reward).uses_reference(reward)
     return {
         "of a caption (rollout.max_completion_length)": caption,
         "of a reference": (config.references.max_completion_length or caption) if uses else 0,
-        "of what it sees": _visual_tokens(config) if _sees(reward) else 0,
+        "of what it sees": _visual_tokens(config) if sees(config) else 0,
         "of an answer (judge.max_tokens)": config.judge.max_tokens,
     }
 
