@@ -127,6 +127,8 @@ class RunConfig:
     share it, or it is not used."""
 
     def __post_init__(self) -> None:
+        if not self.name:
+            raise ValueError("name is empty, and a run's folder under runs/ is called by it: give one")
         if self.logging.keep_best is not None:
             if "/" not in self.logging.keep_best.strip("/"):
                 raise ValueError(

@@ -332,6 +332,11 @@ def test_what_is_decoded_is_what_is_trained(short: dict[str, int]) -> None:
         np.testing.assert_array_equal(tokens[:, :, t][going], drawn_tokens[going], err_msg=f"token {t}")
 
 
+@pytest.fixture(scope="module")
+def one() -> tuple[object, object]:
+    return on_devices(MeshConfig(fsdp=1))
+
+
 @pytest.mark.parametrize(
     "axes",
     [
@@ -341,9 +346,9 @@ def test_what_is_decoded_is_what_is_trained(short: dict[str, int]) -> None:
     ],
     ids=str,
 )
-def test_devices_compute_what_one_computes(axes: dict[str, int]) -> None:
+def test_devices_compute_what_one_computes(axes: dict[str, int], one: tuple[object, object]) -> None:
     """Captions' hidden states and gradients over four devices."""
-    one, four = (on_devices(MeshConfig(**sizes)) for sizes in ({"fsdp": 1}, axes))
+    four = on_devices(MeshConfig(**axes))
     for (path, ours), theirs in zip(
         jax.tree_util.tree_flatten_with_path(four)[0], jax.tree.leaves(one), strict=True
     ):

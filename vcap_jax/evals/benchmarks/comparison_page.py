@@ -116,4 +116,5 @@ def _difference(comparison: Comparison, difference: Difference, first: str) -> s
     for name in comparison.metrics:
         cell = change(name, difference.values.get(name))
         rows.append([name, cell.text, cell.interval, cell.kind])
-    return f"{head}, over the {difference.items} items that both have\n{text_table(rows, numbers=True)}"
+    items = f"{difference.items} item{'s' * (difference.items != 1)}"
+    return f"{head}, over the {items} that both have\n{text_table(rows, numbers=True)}"
