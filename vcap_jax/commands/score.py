@@ -4,7 +4,7 @@ only what is not answered yet.
     python launch/score.py --captions captions.jsonl --config runs/mine/config.yaml --out scores/mine \
         data.manifest=/data/test.jsonl data.references=pools/test.jsonl
     python launch/score.py --captions captions.jsonl --config configs/paper/image.yaml --out scores/gpt \
-        data.manifest=/data/test.jsonl data.references=pools/test.jsonl judge.urls=[http://127.0.0.1:8000]
+        data.manifest=/data/test.jsonl data.references=pools/test.jsonl 'judge.urls=[http://127.0.0.1:8000]'
 
 A line of the file has "id" and "captions", as launch/caption.py and evaluations write it; what launch/evaluate.py --by
 takes is understood as well. OUT gets rewards.jsonl (a line for each caption: reward, scores, the judge's analysis, or
