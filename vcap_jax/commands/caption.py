@@ -11,7 +11,8 @@ as JSON lines in the order of the inputs, and the same command goes on where it 
 what has no caption there. A run captions by its own settings, another checkpoint by those of its folder;
 section.key=value changes any of them.
 
-Ends with 0 if everything was captioned, 1 if something could not be (its row says why), 2 if the command is wrong.
+Ends with 0 if everything was captioned, 1 if something could not be (its row says why) or an input or a setting was
+refused, 2 if an option was not understood.
 """
 
 from __future__ import annotations
