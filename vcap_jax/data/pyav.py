@@ -11,7 +11,6 @@ from av.format import formats_available
 
 _TOLERANT = int(av.__version__.partition(".")[0]) >= 19
 """PyAV takes any title from here on, and no word about it."""
-_open: Callable[..., av.container.InputContainer] = av.open
 
 
 # Of lists of other files, which a manifest has not named; of a stream that goes on FFmpeg waits for more for ever.
@@ -31,4 +30,5 @@ def opened(source: Path) -> av.container.InputContainer:
     name = str(source.absolute())
     # A title need not be UTF-8 (AVI has no rule for it), and nobody reads it.
     more = {} if _TOLERANT else {"metadata_errors": "replace"}
-    return _open(name, container_options=_formats(), **more)
+    open_container: Callable[..., av.container.InputContainer] = av.open
+    return open_container(name, container_options=_formats(), **more)
