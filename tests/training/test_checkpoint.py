@@ -334,6 +334,46 @@ def test_a_disk_that_refuses_is_told_in_two_lines_and_costs_no_earlier_checkpoin
         assert checkpoints.steps() == [1]
 
 
+WRITTEN_WHERE_THERE_IS_ROOM_AGAIN = """
+import resource, sys, jax
+from vcap_jax.training.checkpoint import Checkpointer
+from vcap_jax.training.saving import Place, save_before, save_step
+
+def limit(most):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, resource.RLIM_INFINITY))
+
+def at(step):
+    return {"x": jax.random.normal(jax.random.key(step), (1 << 18,))}
+
+with Checkpointer(sys.argv[1]) as checkpoints:
+    for step, next_step in ((2, 2), (4, 5)):
+        limit(1 << 16)
+        save_step(checkpoints, step, 9, at(step), Place(step), every=2, stop=False)
+        print(checkpoints.steps())
+        limit(resource.RLIM_INFINITY)
+        save_before(checkpoints, next_step, at(next_step), Place(next_step))
+"""
+
+
+def test_a_checkpoint_that_the_disk_refused_does_not_cost_the_next_one(tmp_path: Path) -> None:
+    """Where a run ends the steps since the last checkpoint are in memory alone, and there may be room again."""
+    folder = tmp_path / "checkpoints"
+    done = subprocess.run(
+        [sys.executable, "-c", WRITTEN_WHERE_THERE_IS_ROOM_AGAIN, str(folder)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "[]\n[2]\n"), done.stderr
+    told = [line for line in done.stderr.splitlines() if "could not be written" in line]
+    assert [line.rpartition(". ")[2] for line in told] == [
+        "There was room for step 2",
+        "There was room for step 5",
+    ]
+    with Checkpointer(folder) as checkpoints:
+        assert checkpoints.steps() == [2, 5]
+
+
 def test_another_step_that_stays_lets_the_one_before_go(tmp_path: Path) -> None:
     staying = [1]
     with Checkpointer(tmp_path, keep=1, stays=lambda: staying) as checkpoints:

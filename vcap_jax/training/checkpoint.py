@@ -56,6 +56,7 @@ def _worth_showing(record: logging.LogRecord) -> bool:
 
 
 logging.getLogger("absl").addFilter(_worth_showing)
+_log = logging.getLogger(__name__)
 
 
 class CheckpointError(VCapError, RuntimeError):
@@ -114,6 +115,7 @@ class Checkpointer:
         if read_only and not self.folder.is_dir():
             raise CheckpointError(f"{self.folder} does not exist: give the checkpoints folder of a run")
         self._meet = meet
+        self._failed: DiskError | None = None
         meet("opening the checkpoints")
         options = ocp.CheckpointManagerOptions(
             async_options=ocp.AsyncOptions(timeout_secs=_SLOW_STORAGE_S),
@@ -142,7 +144,7 @@ class Checkpointer:
     def steps(self) -> list[int]:
         """Steps with a complete checkpoint, ascending; waits for one that is being written."""
         # Orbax counts a step as soon as its save begins.
-        self.wait()
+        self._settle()
         return sorted(self._manager.all_steps())
 
     def latest_step(self) -> int | None:
@@ -160,8 +162,8 @@ class Checkpointer:
         """Starts writing a checkpoint and returns as soon as the arrays are copied: they may be donated then.
 
         state: any pytree of arrays. data_state, meta: what JSON can hold. ahead: arrays of this host that belong to
-        what comes next, None for none. Waits for an earlier save that is still being written, and raises what went
-        wrong with it.
+        what comes next, None for none. Waits for an earlier save that is still being written. If the disk refused that
+        one, this one is waited for too, and if it is written the run goes on with a word about the other.
         Raises DiskError if the disk refuses, CheckpointError if the step is already there (replacing it would
         leave a moment without it), TypeError if a leaf of ``state`` is not an array.
         """
@@ -180,18 +182,39 @@ class Checkpointer:
         # Orbax waits for the other processes too, but for minutes only and without a word, and one of them may still be
         # busy with its log.
         self._meet(f"saving step {step}")
+        earlier, self._failed = self._failed, None
         with self._writing():
             self._manager.save(step, args=ocp.args.Composite(**items), force=True)
+        if earlier is not None:
+            self.wait()
+            _log.warning("%s. There was room for step %d", earlier, step)
 
     def wait(self) -> None:
-        """Returns when everything is written; raises what went wrong in the background."""
-        with self._writing():
-            self._manager.wait_until_finished()
+        """Returns when everything is written; raises DiskError if the disk refused the last save."""
+        self._settle()
+        self._raise()
+
+    def _raise(self) -> None:
+        failed, self._failed = self._failed, None
+        if failed is not None:
+            raise failed
+
+    def _settle(self) -> None:
+        """Waits for a save that is being written, and keeps what the disk refuses for the next one, which may have
+        room: what is in memory then is worth more. Of several processes all end, for they wait for this one's part."""
+        try:
+            with self._writing():
+                self._manager.wait_until_finished()
+        except DiskError as error:
+            self._failed = error
+            if jax.process_count() > 1:
+                raise
 
     def close(self) -> None:
-        """Waits and ends the background threads."""
+        """Waits and ends the background threads; raises as ``wait``."""
         with self._writing():
             self._manager.close()
+        self._raise()
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
