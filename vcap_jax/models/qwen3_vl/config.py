@@ -278,6 +278,9 @@ class Qwen3VLConfig(TwoTowers):
             "mrope_interleaved": True,
             "mrope_section": list(section),
         }
+        if self.tie_word_embeddings:
+            # transformers 4.57 asks the decoder, and would make up a head.
+            text["tie_word_embeddings"] = True
         return {
             "architectures": ["Qwen3VLForConditionalGeneration"],
             "model_type": "qwen3_vl",

@@ -50,6 +50,7 @@ def _factory(
             "rope_theta": 5000000,
             "use_cache": True,
             "vocab_size": 151936,
+            **({"tie_word_embeddings": True} if tied else {}),
         },
         "tie_word_embeddings": tied,
         "transformers_version": "4.57.0.dev0",
