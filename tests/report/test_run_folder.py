@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import sqlite3
 import subprocess
@@ -301,6 +302,17 @@ def test_the_seconds_of_all_starts_add_up(tmp_path: Path, monkeypatch: pytest.Mo
     with RunFolder(tmp_path).counting_seconds() as seconds:
         assert seconds() == 2.5 + 1
     assert json.loads((tmp_path / "elapsed.json").read_text()) == {"seconds": 2.5 + 3}
+
+
+def test_what_ends_a_run_is_told_though_its_seconds_cannot_be_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(path: Path, value: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr(run_folder, "write_json", refuses)
+    with pytest.raises(InterruptedError), RunFolder(tmp_path).counting_seconds():
+        raise InterruptedError("a stop")
 
 
 def test_of_several_processes_one_notes_the_seconds(tmp_path: Path) -> None:

@@ -119,7 +119,11 @@ class RunFolder:
             yield seconds
         finally:
             if noted:
-                write_json(path, {"seconds": seconds()})
+                try:
+                    write_json(path, {"seconds": seconds()})
+                except OSError as error:
+                    # Of a full disk, perhaps: what has ended the run is worth more than its seconds.
+                    logger.warning("%s: not written: %s", path, error)
 
     @property
     def begun(self) -> bool:
