@@ -28,6 +28,7 @@ _OF_THE_REFERENCE = ("no_reference", "no_reference_segment")
 _REMEDIES = {
     "http_status": "If the form of the answer is refused, set judge.response_format=json_object",
     "cut_off": "Raise judge.max_tokens; a model that thinks first needs thousands, or a server that keeps it from that",
+    "timeout": "Raise judge.deadline_s",
 }
 _REMEDY = "Ask a model that answers in JSON (judge.model), or set judge.response_format"
 
