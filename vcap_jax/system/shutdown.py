@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -105,7 +106,7 @@ class _Handler:
     def __init__(self) -> None:
         self.received: int | None = None
         self.finishing: str | None = None
-        self._sent_again = False
+        self._sent_again: deque[int] = deque()
 
     @contextmanager
     def installed(self) -> Iterator[None]:
@@ -148,7 +149,9 @@ class _Handler:
         if not isinstance(found.exc_value, Stopped) or number is None:
             others(found)
             return
-        self.received, self._sent_again = None, True
+        self.received = None
+        # One for each: a long collection keeps the watching thread waiting, and may meet the signal twice meanwhile.
+        self._sent_again.append(number)
         timer = threading.Timer(_MOMENT_S, os.kill, (os.getpid(), number))
         timer.daemon = True
         timer.start()
@@ -159,7 +162,7 @@ class _Handler:
             if got[0] not in ours:
                 continue
             if self._sent_again:
-                self._sent_again = False  # our own
+                self._sent_again.popleft()  # our own
             elif not told:
                 told = True
                 work = "what is in work" if self.finishing is None else self.finishing
