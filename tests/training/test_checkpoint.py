@@ -296,6 +296,13 @@ def test_a_kill_in_mid_save_leaves_the_previous_checkpoint(tmp_path: Path) -> No
         assert checkpoints.latest_step() == 2
 
 
+def in_a_process_of_its_own(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """A limit on the size of files is a process's."""
+    return subprocess.run(
+        [sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=False
+    )
+
+
 WRITTEN_WHERE_THERE_IS_NO_ROOM = """
 import resource, sys, jax, jax.numpy as jnp
 from vcap_jax.training.checkpoint import Checkpointer
@@ -317,12 +324,7 @@ raise SystemExit(guarded(save))
 
 def test_a_disk_that_refuses_is_told_in_two_lines_and_costs_no_earlier_checkpoint(tmp_path: Path) -> None:
     folder = tmp_path / "checkpoints"
-    done = subprocess.run(
-        [sys.executable, "-c", WRITTEN_WHERE_THERE_IS_NO_ROOM, str(folder)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = in_a_process_of_its_own(WRITTEN_WHERE_THERE_IS_NO_ROOM, folder)
     assert done.returncode == 1
     first, second = done.stderr.splitlines()
     assert first == (
@@ -358,12 +360,7 @@ with Checkpointer(sys.argv[1]) as checkpoints:
 def test_a_checkpoint_that_the_disk_refused_does_not_cost_the_next_one(tmp_path: Path) -> None:
     """Where a run ends the steps since the last checkpoint are in memory alone, and there may be room again."""
     folder = tmp_path / "checkpoints"
-    done = subprocess.run(
-        [sys.executable, "-c", WRITTEN_WHERE_THERE_IS_ROOM_AGAIN, str(folder)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = in_a_process_of_its_own(WRITTEN_WHERE_THERE_IS_ROOM_AGAIN, folder)
     assert (done.returncode, done.stdout) == (0, "[]\n[2]\n"), done.stderr
     told = [line for line in done.stderr.splitlines() if "could not be written" in line]
     assert [line.rpartition(". ")[2] for line in told] == [
