@@ -10,7 +10,7 @@ from vcap_jax.data.manifest import Sample
 from vcap_jax.data.references import PoolEntry, ReferencePool
 from vcap_jax.references.by_policy import configured_writer
 from vcap_jax.references.note import POOL_NOTE, read_note, write_note
-from vcap_jax.references.writing import PoolError, ReferenceWriter, write_pool
+from vcap_jax.references.writing import PoolError, ReferenceWriter, existing_pool, join_parts, write_parts
 from vcap_jax.report.progress import PoolProgress
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.run.checkpoint_source import starting_source
@@ -117,21 +117,26 @@ def references_by_policy(ctx: RunContext, path: Path, samples: Sequence[Sample])
 def write_shared_pool(
     ctx: RunContext, path: Path, writer: ReferenceWriter, samples: Sequence[Sample]
 ) -> ReferencePool:
-    """``write_pool`` by all processes together, each a share of the samples; goes on with an attempt of as many."""
+    """``write_pool`` by all processes together, each a share of the samples; goes on with an attempt of as many.
+
+    Nobody looks for a file of another process before that one has met it: a client of NFS that once saw that a file is
+    not there may go on saying so for half a minute.
+    """
     processes = ctx.processes
+    if processes.on_process_0(f"whether there is {path.name}", path.exists):
+        return existing_pool(path, writer.provenance)
+    shard = Shard(index=processes.index, count=processes.count)
 
-    def write() -> ReferencePool | None:
-        return write_pool(
-            path,
-            writer,
-            samples,
-            shard=Shard(index=processes.index, count=processes.count),
-            on_progress=PoolProgress(ctx.say, seconds=10),
-            on_bad=ctx.report_bad_sample,
-        )
+    def write() -> None:
+        progress = PoolProgress(ctx.say, seconds=10)
+        write_parts(path, writer, samples, shard, on_progress=progress, on_bad=ctx.report_bad_sample)
 
-    # Whoever wrote the last part has joined them all.
-    return processes.together(f"pool {path.name}", write) or ReferencePool.read(path)
+    def join() -> int:
+        return len(join_parts(path, writer, samples, shard.count))
+
+    processes.together(f"pool {path.name}", write)
+    processes.on_process_0(f"joining {path.name}", join)
+    return ReferencePool.read(path)
 
 
 def remember_pool(ctx: RunContext, pool: ReferencePool, source: str, *, note: str = POOL_NOTE) -> None:

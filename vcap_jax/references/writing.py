@@ -112,21 +112,48 @@ def write_pool(
     shard = shard or Shard()
     report = on_bad or (lambda bad: None)
     if path.exists():
-        pool = _existing(path, writer.provenance)
+        pool = existing_pool(path, writer.provenance)
         return _retried(path, pool, writer, samples, report) if retry_failed else pool
-    parts = parts_folder(path)
-    check_plan(parts, asdict(writer.provenance), what="pool", error=PoolError)
-    for name in _parts(writer):
-        part = part_file(parts, name, shard)
+    write_parts(path, writer, samples, shard, on_progress=on_progress, on_bad=report)
+    try:
+        if all(file.exists() for found in _files(path, writer, shard.count).values() for file in found):
+            return join_parts(path, writer, samples, shard.count)
+    except (FileNotFoundError, ManifestError):
+        if not path.exists():
+            raise
+    # Another process may have joined and tidied up before we looked, or while we read.
+    return ReferencePool.read(path) if path.exists() else None
+
+
+def write_parts(
+    path: Path,
+    writer: ReferenceWriter,
+    samples: Sequence[Sample],
+    shard: Shard,
+    *,
+    on_progress: Callable[[str, int, int, int], None] | None,
+    on_bad: Callable[[BadSample], None],
+) -> None:
+    """One process's part of a pool that is not there yet; arguments, signals and errors as of ``write_pool``."""
+    check_plan(parts_folder(path), asdict(writer.provenance), what="pool", error=PoolError)
+    for name, files in _files(path, writer, shard.count).items():
+        part = files[shard.index]
         if not part.exists():
             with held(part, PoolError):
-                _write_part(part, name, writer, samples, shard, report, on_progress)
-    return _join(path, parts, writer, samples, shard.count)
+                _write_part(part, name, writer, samples, shard, on_bad, on_progress)
 
 
 def _parts(writer: ReferenceWriter) -> dict[Part, int]:
     """What a pool is made of, and how many items of it a sample has."""
     return {WHOLE: 1, **writer.each}
+
+
+def _files(path: Path, writer: ReferenceWriter, count: int) -> dict[Part, list[Path]]:
+    """The files of every part, of one process after the other."""
+    return {
+        name: [part_file(parts_folder(path), name, Shard(index=index, count=count)) for index in range(count)]
+        for name in _parts(writer)
+    }
 
 
 def _write_part(
@@ -166,7 +193,8 @@ def _write_part(
     grow(part, rows(), stopped=lambda: f"stopped with {done} of {stop - start} captions written")
 
 
-def _existing(path: Path, provenance: Provenance) -> ReferencePool:
+def existing_pool(path: Path, provenance: Provenance) -> ReferencePool:
+    """The pool that lies at ``path``. Raises PoolError if it is not of this provenance."""
     pool = ReferencePool.read(path)
     now = as_read(asdict(provenance))
     if pool.header is None or (before := as_read(asdict(pool.header.provenance))) != now:
@@ -179,22 +207,11 @@ def _existing(path: Path, provenance: Provenance) -> ReferencePool:
     return pool
 
 
-def _join(
-    path: Path, parts: Path, writer: ReferenceWriter, samples: Sequence[Sample], count: int
-) -> ReferencePool | None:
-    shards = [Shard(index=index, count=count) for index in range(count)]
-    each = _parts(writer)
-    files = {name: [part_file(parts, name, shard) for shard in shards] for name in each}
-    if not all(file.exists() for found in files.values() for file in found):
-        # Another process may have joined and tidied up between our part and this look.
-        return ReferencePool.read(path) if path.exists() else None
-    try:
-        written = {name: list(_read(found)) for name, found in files.items()}
-    except (FileNotFoundError, ManifestError):
-        # As above, in the middle of reading.
-        if path.exists():
-            return ReferencePool.read(path)
-        raise
+def join_parts(path: Path, writer: ReferenceWriter, samples: Sequence[Sample], count: int) -> ReferencePool:
+    """The pool of the parts that ``count`` processes have written. Raises PoolError if no sample was captioned, or
+    nothing of windows or questions; FileNotFoundError or ManifestError for a part that is not there any more."""
+    each, files = _parts(writer), _files(path, writer, count)
+    written = {name: list(_read(found)) for name, found in files.items()}
     # References that lack all of what was asked for would be others.
     if lacking := [name for name, found in written.items() if not found]:
         for file in (file for name in lacking for file in files[name]):
@@ -204,7 +221,7 @@ def _join(
             what = f"none of {len(samples)} samples could be captioned, so {path} is not written"
         raise PoolError(f"{what}; above stands why, of each")
     pool = _written(path, _entries(samples, each, written), writer.provenance)
-    shutil.rmtree(parts, ignore_errors=True)
+    shutil.rmtree(parts_folder(path), ignore_errors=True)
     return pool
 
 
