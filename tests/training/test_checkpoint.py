@@ -352,6 +352,8 @@ with Checkpointer(sys.argv[1]) as checkpoints:
         limit(1 << 16)
         save_step(checkpoints, step, 9, at(step), Place(step), every=2, stop=False)
         print(checkpoints.steps())
+        for _ in range(2):
+            save_step(checkpoints, step + 1, 9, at(step), Place(step), every=2, stop=False)
         limit(resource.RLIM_INFINITY)
         save_before(checkpoints, next_step, at(next_step), Place(next_step))
 """
@@ -364,7 +366,9 @@ def test_a_checkpoint_that_the_disk_refused_does_not_cost_the_next_one(tmp_path:
     assert (done.returncode, done.stdout) == (0, "[]\n[2]\n"), done.stderr
     told = [line for line in done.stderr.splitlines() if "could not be written" in line]
     assert [line.rpartition(". ")[2] for line in told] == [
+        "Make room before the next one",
         "There was room for step 2",
+        "Make room before the next one",
         "There was room for step 5",
     ]
     with Checkpointer(folder) as checkpoints:

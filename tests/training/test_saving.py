@@ -19,7 +19,11 @@ class Saved:
 
     def __init__(self) -> None:
         self.steps: list[int] = []
+        self.looked = 0
         self.waited = False
+
+    def notice(self) -> None:
+        self.looked += 1
 
     def save(self, step: int, state: Any, data_state: Any, ahead: Any) -> None:
         assert ahead is None
@@ -34,6 +38,7 @@ def test_every_so_many_steps_and_the_last_are_saved() -> None:
     for step in range(1, 8):
         save_step(saved, step, 7, None, Place(None), every=3, stop=False)
     assert saved.steps == [3, 6, 7]
+    assert saved.looked == 4
 
 
 def test_a_stop_saves_the_step_it_comes_after() -> None:

@@ -21,14 +21,13 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 from flax.traverse_util import flatten_dict, unflatten_dict
-from jax.tree_util import keystr
 from orbax.checkpoint import checkpoint_managers as policies
 
-from vcap_jax.parallel.arrays import AnyArray
 from vcap_jax.system.errors import VCapError, system_message
 from vcap_jax.system.files import taken_for_a_pattern
 from vcap_jax.system.json_values import JsonObject, JsonValue
 from vcap_jax.training.abandoned import drop_abandoned
+from vcap_jax.training.stored_tree import Leaf, abstract, own_copy, paths, restore_args
 
 _SLOW_STORAGE_S = 6 * 3600
 """After that long a save is taken for lost. Orbax's own 20 minutes are too few for the 100 GB of an 8B model on storage
@@ -36,7 +35,6 @@ that takes less than 80 MB/s, which would never get a checkpoint."""
 
 State = TypeVar("State")
 """A pytree of arrays."""
-Leaf: TypeAlias = jax.Array | np.ndarray | jax.ShapeDtypeStruct
 
 HostArrays: TypeAlias = Mapping[str, np.ndarray]
 """By name."""
@@ -116,6 +114,7 @@ class Checkpointer:
             raise CheckpointError(f"{self.folder} does not exist: give the checkpoints folder of a run")
         self._meet = meet
         self._failed: DiskError | None = None
+        self._told: DiskError | None = None
         meet("opening the checkpoints")
         options = ocp.CheckpointManagerOptions(
             async_options=ocp.AsyncOptions(timeout_secs=_SLOW_STORAGE_S),
@@ -167,7 +166,7 @@ class Checkpointer:
         Raises DiskError if the disk refuses, CheckpointError if the step is already there (replacing it would
         leave a moment without it), TypeError if a leaf of ``state`` is not an array.
         """
-        tree = unflatten_dict({path: _own_copy(path, leaf) for path, leaf in _paths(state).items()})
+        tree = unflatten_dict({path: own_copy(path, leaf) for path, leaf in paths(state).items()})
         if step in self.steps():
             raise CheckpointError(
                 f"{self.folder} already has a checkpoint of step {step}: resume from it or use another folder"
@@ -182,7 +181,7 @@ class Checkpointer:
         # Orbax waits for the other processes too, but for minutes only and without a word, and one of them may still be
         # busy with its log.
         self._meet(f"saving step {step}")
-        earlier, self._failed = self._failed, None
+        earlier, self._failed, self._told = self._failed, None, None
         with self._writing():
             self._manager.save(step, args=ocp.args.Composite(**items), force=True)
         if earlier is not None:
@@ -193,6 +192,19 @@ class Checkpointer:
         """Returns when everything is written; raises DiskError if the disk refused the last save."""
         self._settle()
         self._raise()
+
+    def notice(self) -> None:
+        """A word as soon as the disk has refused a save that was being written: there is time to make room before the
+        next one, which waits for it. Of several processes none is told before."""
+        if self._failed is None and jax.process_count() == 1:
+            try:
+                with self._writing():
+                    self._manager.check_for_errors()
+            except DiskError as error:
+                self._failed = error
+        if self._failed is not self._told:
+            self._told = self._failed
+            _log.warning("%s. Make room before the next one", self._failed)
 
     def _raise(self) -> None:
         failed, self._failed = self._failed, None
@@ -244,10 +256,10 @@ class Checkpointer:
         that read do, if it is damaged, and CheckpointGone if it is removed meanwhile.
         """
         step = self.existing_step(step)
-        wanted = _paths(template)
+        wanted = paths(template)
         state = ocp.args.PyTreeRestore(
-            item=unflatten_dict({path: _abstract(leaf) for path, leaf in wanted.items()}),
-            restore_args=unflatten_dict({path: _restore_args(leaf) for path, leaf in wanted.items()}),
+            item=unflatten_dict({path: abstract(leaf) for path, leaf in wanted.items()}),
+            restore_args=unflatten_dict({path: restore_args(leaf) for path, leaf in wanted.items()}),
             partial_restore=partial,
         )
         with self._reading(step):
@@ -374,33 +386,3 @@ def _files(folder: Path) -> set[Path]:
         return {path for path in folder.rglob("*") if path.is_file()}
     except FileNotFoundError:
         return set()
-
-
-def _paths(tree: object) -> dict[tuple[str, ...], Leaf]:
-    """Leaves by path, in the tree's order."""
-    leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
-    return {tuple(keystr((key,), simple=True) for key in path): leaf for path, leaf in leaves}
-
-
-def _own_copy(path: tuple[str, ...], leaf: object) -> AnyArray:
-    """An array that nothing else writes to."""
-    if isinstance(leaf, np.ndarray | np.generic):
-        return np.array(leaf)
-    if not isinstance(leaf, jax.Array):
-        raise TypeError(
-            f"state{list(path)} is a {type(leaf).__name__}, not an array: keep such facts in meta"
-        )
-    return leaf
-
-
-def _abstract(leaf: Leaf) -> np.ndarray | jax.ShapeDtypeStruct:
-    return leaf if isinstance(leaf, np.ndarray) else jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
-
-
-def _restore_args(leaf: Leaf) -> ocp.RestoreArgs:
-    if isinstance(leaf, np.ndarray):
-        return ocp.RestoreArgs(restore_type=np.ndarray, dtype=leaf.dtype)
-    sharding = getattr(leaf, "sharding", None) or jax.sharding.SingleDeviceSharding(jax.devices()[0])
-    return ocp.ArrayRestoreArgs(
-        restore_type=jax.Array, dtype=leaf.dtype, sharding=sharding, global_shape=leaf.shape, strict=True
-    )

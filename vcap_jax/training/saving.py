@@ -38,12 +38,15 @@ def save_step(
     stop: bool,
 ) -> None:
     """The end of step ``done`` of ``total``: a checkpoint every so many steps, after the last and before a stop.
+    In between, a word if the disk has refused the last one.
 
     stop: of any process, and the same in all. Raises Stopped then, unless all steps are done.
     """
     last = done == total
     if last or stop or done % every == 0:
         checkpoints.save(done, state, place.data, ahead=place.ahead())
+    else:
+        checkpoints.notice()
     if stop and not last:
         checkpoints.wait()
         raise Stopped(f"stopped after step {done} of {total}, which is saved")
