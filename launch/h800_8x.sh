@@ -180,14 +180,16 @@ if ((${#judge_options[@]})) && [[ -z $judge_gpus ]]; then
   exit 2
 fi
 judge_command+=("${judge_options[@]}")
-key=()
+key=() judge=()
 if [[ $judge_host != 127.0.0.1 ]]; then judge_command+=(--api-key-env VCAP_JUDGE_KEY); fi
 # The folder of the file with the addresses is made when the run begins, after the checks.
 judge_check=("${judge_command[@]}" "$(if $elsewhere; then echo --print; else echo --check; fi)")
 judge_command+=(--port-file "$logs/judge.addresses")
 if [[ -n ${VCAP_JUDGE_KEY:-} ]]; then key=(judge.api_key_env=VCAP_JUDGE_KEY); fi
+# An empty list would take away the judge that a --config names.
+if ((${#judge_urls[@]})); then judge=("judge.urls=$(join_urls "${judge_urls[@]}")"); fi
 settings=(--config "configs/paper/$modality.yaml" "${configs[@]}" "model.path=$model" "data.manifest=$manifest"
-  "judge.urls=$(join_urls "${judge_urls[@]}")" "${key[@]}" "${groups[@]}" "${turns[@]}" "${more[@]}")
+  "${judge[@]}" "${key[@]}" "${groups[@]}" "${turns[@]}" "${more[@]}")
 train_arguments=(--run-dir "$run_dir" --resume "${settings[@]}")
 # Numbers are nvidia-smi's, as for the judge; CUDA's own begin with the fastest card. The CPU stays beside the GPUs for what
 # is done on the host; that JAX computes on the GPUs is checked.
@@ -220,12 +222,6 @@ local_judge_is_asked() {
     $asked || return 1
   done
 }
-# Without an address the trainer would start the embedded judge, to which photographs mean nothing. Other families of
-# rewards may ask none.
-has_judge() {
-  ((${#judge_urls[@]})) || [[ " ${more[*]} " =~ " "(judge\.urls|reward\.family)= ]] ||
-    grep -qs "family:" /dev/null "${configs[@]//--config/}"
-}
 jax_computes_on_gpus() {
   [[ $(CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=$policy_gpus jax_devices "$python" cuda) == "gpu $gpus" ]]
 }
@@ -254,8 +250,6 @@ if ! $elsewhere; then
     "VCAP_EXTRAS=cuda13 bash launch/quickstart.sh --help makes it (cuda12 with a driver older than 580); or --python" \
     jax_computes_on_gpus
 fi
-check "a judge is named" "no GPU of $target is left for a judge: --judge-turns has it on the policy's, --judge-url names one" \
-  has_judge
 if [[ -n $judge_gpus ]]; then
   judges=$(($(count_list "$judge_gpus") / judge_tensor_parallel))
   before_the_run+=(--judges "$judges" --judge-model "$judge_model")

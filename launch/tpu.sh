@@ -121,13 +121,15 @@ if [[ -s $judge_key_file ]]; then
   VCAP_JUDGE_KEY=$(<"$judge_key_file")
   export VCAP_JUDGE_KEY
 fi
-key=()
+key=() judge=()
 if [[ -n ${VCAP_JUDGE_KEY:-} ]]; then key=(judge.api_key_env=VCAP_JUDGE_KEY); fi
+# An empty list would take away the judge that a --config names.
+if ((${#judge_urls[@]})); then judge=("judge.urls=$(join_urls "${judge_urls[@]}")"); fi
 pod_settings=()
 # Beside the run folder, which all hosts share: the repository is a clone of its own on each.
 if $pod; then pod_settings=(distributed.automatic=true "compilation_cache=$run_dir.compiled"); fi
 settings=(--config "configs/tpu/$modality.yaml" "${configs[@]}" "model.path=$model" "data.manifest=$manifest"
-  "judge.urls=$(join_urls "${judge_urls[@]}")" "${key[@]}" "${pod_settings[@]}" "${more[@]}")
+  "${judge[@]}" "${key[@]}" "${pod_settings[@]}" "${more[@]}")
 train_arguments=(--run-dir "$run_dir" --resume "${settings[@]}")
 
 tpu_is_here() { compgen -G "/dev/accel*" || compgen -G "/dev/vfio/[0-9]*"; }
@@ -165,7 +167,6 @@ if [[ -n $target ]]; then
 # The trainers of a slice compare the groups with the devices of all hosts themselves.
 elif [[ -n $seen ]]; then before_the_run+=(--devices "${seen#tpu }"); fi
 preflight "$python" "${before_the_run[@]}" --run-dir "$run_dir" "${settings[@]}"
-check "--judge-url is given" "start a judge on a GPU node (gpu_judge/README.md) and name its address" test ${#judge_urls[@]} -gt 0
 if [[ -n $judge_key_file ]]; then
   check "--judge-key-file $judge_key_file" "a file that holds the key, readable on this host" test -s "$judge_key_file"
 fi

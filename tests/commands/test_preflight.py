@@ -9,12 +9,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from vcap_jax.commands import preflight
 from vcap_jax.configuration import load_config
 from vcap_jax.run.config import RunConfig
 from vcap_jax.system.file_locks import LOCK, alone
 from vcap_jax.system.hardware import hardware
+from vcap_jax.world.dataset import write_png
+from vcap_jax.world.image_rendering import render_image
+from vcap_jax.world.image_scenes import sample_image_scene
 
 ROOT = Path(__file__).resolve().parents[2]
 GIB = 2**30
@@ -146,6 +150,39 @@ def test_what_the_run_reads_beside_the_manifest_is_looked_at_too(tmp_path: Path)
     assert "hf download Qwen/Qwen3-VL-8B-Instruct --local-dir FOLDER" in remedy
     what, _ = preflight.inputs(paper("image", given[0], "model.path=embedded", "max_steps=1"))
     assert what.endswith("1 images; " + f"{tmp_path / 'rows.jsonl'}: ignored keys: licence")
+
+
+@pytest.mark.parametrize(
+    ("kind", "setting", "problem"),
+    [
+        ("own", "seed=0", True),
+        ("own", "reward.family=balanced", True),
+        ("own", "reward.family=imitation", False),
+        ("own", "reward.family=random", False),
+        ("own", "judge.urls=[http://127.0.0.1:8000]", False),
+        ("unreadable", "seed=0", True),
+        ("world", "seed=0", False),
+        ("none", "seed=0", False),
+    ],
+)
+def test_pictures_that_mean_nothing_to_the_embedded_judge_need_another(
+    tmp_path: Path, kind: str, setting: str, problem: bool
+) -> None:
+    if kind == "world":
+        write_png(tmp_path / "a.png", render_image(sample_image_scene(3, 0)))
+    elif kind == "own":
+        Image.new("RGB", (64, 48)).save(tmp_path / "a.png")
+    else:
+        (tmp_path / "a.png").touch()
+    (tmp_path / "rows.jsonl").write_text('{"id": "a", "image": "a.png"}\n')
+    given = [] if kind == "none" else [f"data.manifest={tmp_path / 'rows.jsonl'}"]
+    config = paper("image", "model.path=embedded", *given, setting)
+    told = preflight.embedded_judge(config, hardware("h100x1"))
+    assert (told is not None) == problem
+    if told is not None:
+        assert told[0] == "a judge is named"
+        assert told[1].startswith("no GPU of h100x1 is left for a judge, and judge.urls is empty")
+        assert preflight.embedded_judge(config, None) == (told[0], told[1].partition(", and ")[2])
 
 
 def test_a_run_that_somebody_is_at_work_on_is_told_before_a_judge_is_loaded_for_it(tmp_path: Path) -> None:

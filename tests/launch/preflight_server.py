@@ -93,6 +93,7 @@ def _import_everything() -> None:
         manifest.write_text('{"id": "a", "image": "a.png"}\n')
         arguments = ["--devices", "1", "--host-memory", "--config", str(ROOT / "configs/paper/image.yaml")]
         settings = [f"data.manifest={manifest}", "model.path=embedded", "max_steps=1"]
+        settings.append("judge.urls=[http://127.0.0.1:8000]")
         with contextlib.redirect_stdout(sys.stderr):
             status = _run([str(PREFLIGHT), *arguments, *settings])
     assert status == 0

@@ -112,6 +112,24 @@ def test_a_node_without_a_gpu_for_the_judge_is_refused(node: Path) -> None:
         assert done.returncode == 0, done.stderr
 
 
+def test_what_a_file_says_of_reward_and_judge_decides_whether_one_is_named(node: Path) -> None:
+    """Any family in a file was taken for one that asks no judge, and an empty list took away the file's own judge."""
+
+    def dry_run(text: str) -> subprocess.CompletedProcess[str]:
+        (node / "mine.yaml").write_text(text)
+        own = ("--config", str(node / "mine.yaml"))
+        return start(node, "h800_8x.sh", "--dry-run", "--target", "h100x1", *own)
+
+    balanced = dry_run("reward: {family: balanced}\n")
+    assert balanced.returncode == 2, balanced.stdout
+    assert "reward.family balanced would ask the embedded judge" in balanced.stderr
+    assert "no GPU of h100x1 is left for a judge" in balanced.stderr
+    named = dry_run("reward: {family: balanced}\njudge: {urls: ['http://far:8000']}\n")
+    assert named.returncode == 0, named.stderr
+    assert "judge.urls" not in named.stdout
+    assert dry_run("reward: {family: imitation}\n").returncode == 0
+
+
 @pytest.mark.parametrize(
     ("modality", "name", "policy", "judge"),
     [("image", "one_gpu.yaml", "0.50", "0.42"), ("video", "one_gpu_clips.yaml", "0.54", "0.38")],

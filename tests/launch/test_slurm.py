@@ -22,6 +22,11 @@ def test_slurm_makes_a_key_for_its_own_judges_alone(node: Path) -> None:
     far = start(node, "slurm.sbatch", "--judge-url", "http://far:8000", SLURM_JOB_NODELIST="node-1")
     assert far.returncode == 0, far.stderr
     assert set(notes(node)) == {"key=none"}
+    (node / "notes").unlink()
+    # A node without a GPU for one: what a file names is asked with its own key.
+    none = start(node, "slurm.sbatch", "--target", "h100x1", SLURM_JOB_NODELIST="node-1")
+    assert none.returncode == 0, none.stderr
+    assert set(notes(node)) == {"key=none"}
 
 
 def test_slurm_has_trainers_wait_for_the_slowest_judge(node: Path) -> None:

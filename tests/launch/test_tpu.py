@@ -14,8 +14,14 @@ def test_a_tpu_host_needs_a_tpu_and_a_judge(node: Path) -> None:
     done = start(node, "tpu.sh", "--dry-run")
     assert done.returncode == 2
     assert "- a TPU is attached" in done.stderr
-    assert "- --judge-url is given" in done.stderr
+    assert "- a judge is named: " in done.stderr
+    assert "--judge-url or judge.urls names one" in done.stderr
     assert "- configuration" not in done.stderr
+    (node / "own.yaml").write_text("judge: {urls: ['http://far:8000']}\n")
+    for own in (("--config", str(node / "own.yaml")), ("--", "reward.family=random")):
+        named = start(node, "tpu.sh", "--dry-run", *own)
+        assert "a judge is named" not in named.stderr
+        assert "judge.urls" not in named.stdout
     cpu = start(node, "tpu.sh", "--dry-run", JAX_SEES="cpu 1")
     assert "computes on TPUs" in cpu.stderr
 

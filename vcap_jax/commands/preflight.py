@@ -1,6 +1,7 @@
-"""Checks what a run is given before anything is started: configuration, manifest, group counts, the host's memory.
+r"""Checks what a run is given before anything is started: configuration, manifest, group counts, the host's memory.
 
-    python launch/preflight.py --devices 6 --config configs/paper/image.yaml data.manifest=rows.jsonl
+    python launch/preflight.py --devices 6 --config configs/paper/image.yaml data.manifest=rows.jsonl \
+        'judge.urls=[http://127.0.0.1:8000]'
 
 --devices are those of one process. --target names hardware of the table (launch/target.py): its attention kernels, and
 its host's memory where --host-memory does not ask for this host's, and its devices where --devices gives none. Prints a
@@ -70,6 +71,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             wrong |= say(*checkpoints(config, args.run_dir))
         wrong |= say(*starting_policy(config))
         wrong |= say(*inputs(config))
+        if no_judge := embedded_judge(config, target):
+            wrong |= say(*no_judge)
         devices: int | None = args.devices
         if not devices and target is not None:
             devices = target.devices // (config.distributed.processes or 1)
@@ -186,6 +189,32 @@ def inputs(config: RunConfig) -> tuple[str, str]:
     except (VCapError, FileNotFoundError) as error:
         return what, "; ".join(problems_of(error))
     return "; ".join([f"{what}: {len(samples):,} {config.modality}s", *notes]), ""
+
+
+def embedded_judge(config: RunConfig, target: Hardware | None) -> tuple[str, str] | None:
+    """The problem that the trainer would start the embedded judge, to which a user's own pictures mean nothing; None
+    where it would not, and where the samples cannot be read, which ``inputs`` tells."""
+    from vcap_jax.run.judge import reward_family
+    from vcap_jax.run.judge_domain import judge_domain
+    from vcap_jax.run.setup import manifest_samples
+
+    if config.judge.urls or config.data.manifest is None:
+        return None
+    try:
+        if not reward_family(config).asks_judge(config.reward):
+            return None
+        domain = judge_domain(manifest_samples(config, lambda _: None), threads=config.data.reading_threads)
+    except (VCapError, FileNotFoundError):
+        return None
+    if domain.looked_at and not domain.strange:
+        return None
+    none_left = target is not None and target.chip.platform == "cuda" and not target.judges
+    why = f"no GPU of {target.name} is left for a judge, and " if target is not None and none_left else ""
+    return "a judge is named", (
+        f"{why}judge.urls is empty: reward.family {config.reward.family} would ask the embedded judge, to which these "
+        f"{config.modality}s mean nothing. --judge-url or judge.urls names one (gpu_judge/README.md has how to start "
+        "it), --judge-turns of launch/h800_8x.sh has it on the policy's GPUs"
+    )
 
 
 def group_counts(config: RunConfig, devices: int) -> tuple[str, str]:

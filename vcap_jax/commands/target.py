@@ -31,9 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def figures(target: Hardware) -> list[str]:
     """Lines that a shell can read: no value has a blank or a quote."""
     chip = target.chip
-    judges = chip.judges if target.per_host > chip.judges else 0
     gpus = [str(index) for index in range(target.per_host)] if chip.platform == "cuda" else []
-    policy = gpus[: len(gpus) - judges]
+    policy = gpus[: len(gpus) - target.judges]
     told = {
         "chip": chip.name,
         "platform": chip.platform,

@@ -232,6 +232,11 @@ class Hardware:
         return self.devices // self.hosts
 
     @property
+    def judges(self) -> int:
+        """Of a node's GPUs, how many the launch scripts give to the judge: none where they would leave no other."""
+        return self.chip.judges if self.per_host > self.chip.judges else 0
+
+    @property
     def link(self) -> float:
         """Bytes per second and chip at which collectives over all devices can run."""
         spans_nodes = self.chip.platform == "cuda" and self.hosts > 1
