@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from vcap_jax.evals.templates import check_own_texts, load_template
+from vcap_jax.evals.templates import check_own_texts, check_shared_texts, load_template
 from vcap_jax.reward.templates import TemplateError
 
 
@@ -58,6 +58,40 @@ def test_a_text_of_ones_own_that_nobody_would_ask_with_is_refused(tmp_path: Path
         check_own_texts(str(tmp_path), {"mine"})
     with pytest.raises(TemplateError, match=r"there is no folder '.*prmpts'"):
         check_own_texts(str(tmp_path / "prmpts"), ())
+
+
+def test_a_text_in_the_folder_of_a_benchmark_is_its_own(tmp_path: Path) -> None:
+    (tmp_path / "prism").mkdir()
+    (tmp_path / "prism" / "answer.txt").write_text("Mine: {CAPTION} {QUESTION}")
+    (tmp_path / "answer.txt").write_text("All: {CAPTION} {QUESTION}")
+    places = ("CAPTION", "QUESTION")
+    assert load_template("prism/answer", places, str(tmp_path)).text.startswith("Mine: ")
+    assert load_template("vdc/answer", places, str(tmp_path)).text.startswith("All: ")
+    check_own_texts(str(tmp_path), ())
+    for name in ("prism/anwser", "prisn/answer", "mine/ask"):
+        path = tmp_path / f"{name}.txt"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("{CAPTION}")
+        with pytest.raises(TemplateError, match=f"{name}.txt is no text of a benchmark"):
+            check_own_texts(str(tmp_path), {"ask"})
+        if name == "mine/ask":
+            check_own_texts(str(tmp_path), {"ask"}, "mine")
+        path.unlink()
+
+
+def test_a_question_of_several_benchmarks_says_which_it_is_for(tmp_path: Path) -> None:
+    """A text made for prism was the question of vdc as well."""
+    (tmp_path / "answer.txt").write_text("{CAPTION} {QUESTION}")
+    (tmp_path / "caption.txt").write_text("Describe it.")
+    check_shared_texts(str(tmp_path), ["prism", "prism", "capmas", "vcapsbench"])
+    with pytest.raises(
+        TemplateError,
+        match=r"answer\.txt would be asked with by prism and vdc, .* such as .*prism/answer\.txt",
+    ):
+        check_shared_texts(str(tmp_path), ["vdc", "prism"])
+    (tmp_path / "prism").mkdir()
+    (tmp_path / "prism" / "answer.txt").write_text("{CAPTION} {QUESTION}")
+    check_shared_texts(str(tmp_path), ["vdc", "prism"])
 
 
 MANY = ("captionqa/answer", "prism/answer", "prism/match", "vcapsbench/question", "vdc/answer", "vdc/compare")

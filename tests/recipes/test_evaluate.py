@@ -33,6 +33,7 @@ from vcap_jax.recipes.evaluation_request import EvaluationRequest, JudgesConfig,
 from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.reward.errors import JudgeUnavailable
 from vcap_jax.reward.store import StoreError, read_judgements
+from vcap_jax.reward.templates import TemplateError
 
 ROOT = Path(__file__).parents[2]
 VIDEOS = 40
@@ -477,6 +478,18 @@ def test_settings_go_to_whom_they_belong() -> None:
     assert judges.reasoner.concurrency == 3
     assert options == {"limit": 5, "mode": "official"}
     assert captioner == ("judge.concurrency=9", "rollout.max_completion_length=64")
+
+
+def test_a_text_that_two_benchmarks_would_ask_with_is_refused_before_any_work(
+    server: ScriptedJudge, judge: ByStage, captions: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "answer.txt").write_text("{CAPTION} {QUESTION}")
+    request = requested(server, tmp_path, captions, tmp_path / "out")
+    both = replace(request, benchmarks=("vdc", "prism-mmstar"), options={"prompts": str(tmp_path / "texts")})
+    with pytest.raises(TemplateError, match="would be asked with by prism and vdc"):
+        evaluate(both, print)
+    assert not (tmp_path / "out").exists()
 
 
 def test_several_benchmarks_have_a_folder_each(

@@ -62,7 +62,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> Namespace:
         help="try again what failed in an evaluation that is complete; captions and answers stay",
     )
     parser.add_argument("--mode", choices=("official", "strict"), help="of counting (default: strict)")
-    parser.add_argument("--prompts", help="folder with texts of your own, STAGE.txt each")
+    parser.add_argument("--prompts", help="folder with texts of your own, BENCHMARK/STAGE.txt or STAGE.txt")
     parser.add_argument(
         "--limit", type=int, help="the first so many pictures or videos (of video-qa: questions)"
     )

@@ -59,14 +59,15 @@ class PromptTemplate:
 def load_template(
     name: str, placeholders: tuple[str, ...], folder: str | None = None, *, plain: bool = False
 ) -> PromptTemplate:
-    """The packaged template ``name`` ("BENCHMARK/STAGE"), or FOLDER/STAGE.txt where that file is there.
+    """The packaged template ``name`` ("BENCHMARK/STAGE"), or FOLDER/BENCHMARK/STAGE.txt, else FOLDER/STAGE.txt, where
+    such a file is there.
 
     plain: what captions are asked for with; it has no placeholders. Raises TemplateError for a file that cannot be
     read, and one that has not each of ``placeholders`` once and no others.
     """
-    path = None if folder is None else Path(folder) / f"{name.partition('/')[2]}.txt"
-    own = path is not None and path.is_file()
-    if path is not None and own:
+    places = () if folder is None else (Path(folder) / f"{of}.txt" for of in (name, name.partition("/")[2]))
+    path = next((place for place in places if place.is_file()), None)
+    if path is not None:
         source = str(path)
         try:
             text = path.read_text(encoding="utf-8")
@@ -86,11 +87,11 @@ def load_template(
             f"prompt {name!r} ({source}) has the placeholders {_listed(found)}; write each of "
             f"{_listed(placeholders)} once, and no others"
         )
-    return PromptTemplate(name=name, text=text, placeholders=found, source=source, own=own)
+    return PromptTemplate(name=name, text=text, placeholders=found, source=source, own=path is not None)
 
 
-def check_own_texts(folder: str, names: Collection[str]) -> None:
-    """names: of the texts that somebody asks with, "STAGE", beside this project's. Raises TemplateError for a folder
+def check_own_texts(folder: str, names: Collection[str], benchmark: str = "") -> None:
+    """names: of the texts that a benchmark asks with, "STAGE", beside this project's. Raises TemplateError for a folder
     that is not there, and for a file in it that is none of them: ours would be asked with in its place."""
     if not Path(folder).is_dir():
         raise TemplateError(
@@ -98,14 +99,33 @@ def check_own_texts(folder: str, names: Collection[str]) -> None:
         )
     packaged = resources.files("vcap_jax.evals").joinpath("prompts")
     ours = {
-        file.name.removesuffix(".txt") for benchmark in packaged.iterdir() for file in benchmark.iterdir()
+        f"{of.name}/{file.name.removesuffix('.txt')}" for of in packaged.iterdir() for file in of.iterdir()
     }
-    for path in sorted(Path(folder).glob("*.txt")):
-        if path.stem not in ours and path.stem not in names:
-            near = get_close_matches(path.stem, sorted({*ours, *names}), n=1)
+    known = {*ours, *(name.partition("/")[2] for name in ours), *names, *(f"{benchmark}/{n}" for n in names)}
+    for path in sorted([*Path(folder).glob("*.txt"), *Path(folder).glob("*/*.txt")]):
+        name = path.relative_to(folder).as_posix().removesuffix(".txt")
+        if name not in known:
+            near = get_close_matches(name, sorted(known), n=1)
             meant = f"; the nearest is {near[0]}.txt" if near else ""
             raise TemplateError(
                 f"{path} is no text of a benchmark{meant}: the names are those in vcap_jax/evals/prompts"
+            )
+
+
+def check_shared_texts(folder: str, benchmarks: Collection[str]) -> None:
+    """benchmarks: those that are evaluated together. Raises TemplateError for FOLDER/STAGE.txt if several of them would
+    ask with it: it was written for one. A request for captions, which has no placeholders, may be for all."""
+    packaged = resources.files("vcap_jax.evals").joinpath("prompts")
+    for path in sorted(Path(folder).glob("*.txt")):
+        several = []
+        for benchmark in sorted(set(benchmarks)):
+            text = packaged.joinpath(benchmark, path.name)
+            if text.is_file() and not (path.parent / benchmark / path.name).is_file():
+                several += [benchmark] if _PLACEHOLDER.search(text.read_text(encoding="utf-8")) else []
+        if len(several) > 1:
+            raise TemplateError(
+                f"{path} would be asked with by {' and '.join(several)}, each of which has such a text of its own: put "
+                f"it into the folder of the one that it is for, such as {path.parent / several[0] / path.name}"
             )
 
 

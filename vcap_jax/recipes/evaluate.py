@@ -44,6 +44,7 @@ from vcap_jax.evals.captions_file import CaptionsFile
 from vcap_jax.evals.config import BENCHMARKS, EvaluatorConfig
 from vcap_jax.evals.protocol import Captions, EvaluatorError, EvaluatorTools
 from vcap_jax.evals.registry import load_evaluator
+from vcap_jax.evals.templates import check_shared_texts
 from vcap_jax.evals.written_captions import PredictionsCaptioner, read_predictions
 from vcap_jax.recipes.evaluation_captions import RequestedCaptioner, captions_are_of
 from vcap_jax.recipes.evaluation_request import (
@@ -89,6 +90,8 @@ def evaluate(request: EvaluationRequest, say: Say) -> dict[str, Path]:
             f"{unheard} would change nothing: the captions of {request.by} are there already. Leave it out; a "
             "benchmark's own options are options.NAME=VALUE, such as options.limit=20"
         )
+    if isinstance(prompts := request.options.get("prompts"), str):
+        check_shared_texts(prompts, [kind.texts or one for one, kind in _kinds(request).items()])
     with ExitStack() as stack:
         works = [_Work.made(name, request, predictions, requests, say, stack) for name in request.benchmarks]
         _do(works, request, predictions, say, stack)
@@ -311,15 +314,22 @@ class _Work:
         write_results(self.folder, evaluation, row)
 
 
-def _options_of(name: str, request: EvaluationRequest) -> dict[str, Option]:
-    """The options that a benchmark is given: not those that only others of the request know. What none of them knows
-    is for the benchmark to refuse."""
-    kinds = {
+def _kinds(request: EvaluationRequest) -> dict[str, type[Benchmark[object]]]:
+    """The classes of the benchmarks, by name; without names that are none of this project."""
+    return {
         one: cast(type[Benchmark[object]], load_evaluator(EvaluatorConfig(use=one)))
         for one in request.benchmarks
         if one in BENCHMARKS
     }
-    known = {one: {of.name for of in dataclasses.fields(kind.options_class)} for one, kind in kinds.items()}
+
+
+def _options_of(name: str, request: EvaluationRequest) -> dict[str, Option]:
+    """The options that a benchmark is given: not those that only others of the request know. What none of them knows
+    is for the benchmark to refuse."""
+    known = {
+        one: {of.name for of in dataclasses.fields(kind.options_class)}
+        for one, kind in _kinds(request).items()
+    }
     foreign = set[str]().union(*known.values()) - known[name]
     return {key: value for key, value in request.options.items() if key not in foreign}
 

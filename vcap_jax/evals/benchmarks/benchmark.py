@@ -49,7 +49,7 @@ class BenchmarkOptions:
     mode: Mode = "strict"
     """official counts as the public code does, quirks included; strict counts what was measured."""
     prompts: str | None = None
-    """Folder with texts of your own, STAGE.txt each, in place of those of this project."""
+    """Folder with texts of your own, BENCHMARK/STAGE.txt or STAGE.txt each, in place of those of this project."""
     limit: int | None = Field(default=None, ge=1)
     """The first so many pictures or videos, each with all that is asked about it; null takes all."""
     judge: str | None = None
@@ -133,7 +133,7 @@ class Benchmark(ABC, Generic[R]):
             self._check_media()
         self.stages = {stage.name: stage for stage in self.make_stages()}
         if self.options.prompts is not None:
-            check_own_texts(self.options.prompts, self.templates)
+            check_own_texts(self.options.prompts, self.templates, self.texts or self.name)
 
     @abstractmethod
     def load(self) -> Iterable[Task[R]]:
