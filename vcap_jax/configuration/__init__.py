@@ -6,7 +6,7 @@ problem of a configuration is reported at once, each by its full dotted name.
 """
 
 from vcap_jax.configuration.describing import describe
-from vcap_jax.configuration.dialect import dump_config, parse_yaml, plain, plain_settings
+from vcap_jax.configuration.dialect import dump_config, inline_yaml, parse_yaml, plain, plain_settings
 from vcap_jax.configuration.errors import ConfigError
 from vcap_jax.configuration.loading import current_names, load_config, under_first_names, with_defaults
 from vcap_jax.configuration.schema import FormerName, settings
@@ -19,6 +19,7 @@ __all__ = [
     "describe",
     "dump_config",
     "find_config",
+    "inline_yaml",
     "load_config",
     "parse_yaml",
     "plain",

@@ -113,6 +113,7 @@ def dump_config(config: object) -> str:
 
 
 def inline_yaml(value: object) -> str:
+    """A value on one line, or on several where its text has them, as an override takes it."""
     text = yaml.dump(plain(value), Dumper=Dumper, default_flow_style=True, allow_unicode=True, width=10_000)
     return text.removesuffix("\n").removesuffix("\n...")
 

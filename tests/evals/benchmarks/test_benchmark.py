@@ -11,7 +11,14 @@ import pytest
 from vcap_jax.configuration import ConfigError
 from vcap_jax.data.manifest import Sample
 from vcap_jax.evals.asking import Asker
-from vcap_jax.evals.benchmarks.benchmark import Benchmark, Measured, Mode, Task
+from vcap_jax.evals.benchmarks.benchmark import (
+    Benchmark,
+    BenchmarkOptions,
+    Measured,
+    Mode,
+    Task,
+    read_options,
+)
 from vcap_jax.evals.config import EvaluatorConfig
 from vcap_jax.evals.protocol import EvaluatorTools
 from vcap_jax.evals.statistics import Statistic
@@ -57,6 +64,16 @@ def test_a_folder_of_texts_that_is_not_there_is_refused(tmp_path: Path) -> None:
     options = {"data": str(tmp_path), "prompts": str(tmp_path / "prmpts")}
     with pytest.raises(TemplateError, match="there is no folder"):
         Silent(EvaluatorConfig(use="silent", options=options), tools)
+
+
+@pytest.mark.parametrize(
+    "name", ["\U0001f600data", "a\x7fb", "2026", "true", "a: b #c", "two\nlines", "'q\""]
+)
+def test_an_option_is_the_text_that_was_given(name: str) -> None:
+    """A character beyond U+FFFF was refused as half of one."""
+    assert read_options(BenchmarkOptions, {"data": name, "limit": 3}, "x") == BenchmarkOptions(
+        data=name, limit=3
+    )
 
 
 def test_addresses_of_its_own_take_no_turns_and_keep_how_is_asked(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import ClassVar, Generic, Literal, TypedDict, TypeVar, Unpack
 
 from pydantic import Field
 
-from vcap_jax.configuration import ConfigError, load_config, settings
+from vcap_jax.configuration import ConfigError, inline_yaml, load_config, settings
 from vcap_jax.data.examples import media_loader
 from vcap_jax.data.judge_media import EncodedMedia, JudgeMediaSettings
 from vcap_jax.data.manifest import Sample
@@ -309,7 +309,7 @@ def read_options(kind: type[T], given: Mapping[str, str | int | float | bool], n
     if "data" not in given:
         raise ConfigError(f"{name}: options.data is missing: the folder with the benchmark's public files")
     try:
-        return load_config(kind, (), [f"{key}={json.dumps(value)}" for key, value in given.items()])
+        return load_config(kind, (), [f"{key}={inline_yaml(value)}" for key, value in given.items()])
     except ConfigError as error:
         raise ConfigError(f"options of the benchmark {name}: {error}") from error
 
