@@ -14,6 +14,7 @@ from tests.reward.scripted_judge import ScriptedJudge
 from vcap_jax.configuration import ConfigError
 from vcap_jax.evals.benchmarks.capmas import CapMas, letters_of
 from vcap_jax.evals.benchmarks.files import DataMissing
+from vcap_jax.evals.benchmarks.results import results_row
 from vcap_jax.evals.config import EvaluationConfig, EvaluatorConfig
 from vcap_jax.evals.protocol import EvaluatorTools
 from vcap_jax.evals.registry import evaluated_by, made_evaluators
@@ -198,7 +199,32 @@ def test_five_captions_are_merged_and_then_measured(
     assert {n: v.value for n, v in found.metrics.items()} == {n: v.value for n, v in plain.metrics.items()}
     assert found.items[2].failure == "1 of its 5 captions failed: no caption"
     assert found.stages["merge"].questions == 2
-    assert found.items[0].captions[1] == "Caption 2 about a"
+    # What was measured stands where all others' captions do, and the five beside it.
+    assert found.items[0].captions == (CAPTIONS["a"],)
+    assert found.items[0].notes["Merged from"].split("\n\n")[1] == "Caption 2 about a"
+    assert plain.items[0].notes == {k: v for k, v in found.items[0].notes.items() if k != "Merged from"}
+
+
+def test_words_and_failures_are_of_the_merged_captions(
+    server: ScriptedJudge, judge: ByStage, data: Path
+) -> None:
+    """They were of the five that each is merged from."""
+
+    def merged(prompt: str) -> dict[str, object] | str:
+        return {"caption": "A very long merged caption."} if asked_about(prompt) == "a" else "no JSON"
+
+    judge.answers = {**judge.answers, "merge": merged}
+    benchmark = made(CapMas, data, endpoint(server), captions="merge5")
+    given = Given({f"{name}#{k}": f"Caption {k} about {name}" for name in "ab" for k in range(1, 6)})
+    captions = given.captions(benchmark.samples)
+    found = benchmark.score(captions)
+    row = results_row(found, captions, captioner={}, seconds={})
+    assert (row["items"], row["captions_failed"]) == (3, 2)
+    assert row["words_per_caption"] == 5
+    assert [item.captions for item in found.items] == [("A very long merged caption.",), (), ()]
+    assert str(found.items[1].failure).startswith("merging: ")
+    assert found.items[1].notes["Merged from"].endswith("Caption 5 about b")
+    assert results_row(found, (), captioner={}, seconds={})["captions_failed"] == 0
 
 
 def asked_about(prompt: str) -> str:

@@ -37,6 +37,9 @@ T = TypeVar("T")
 _SHOWN = 100
 """Characters of a request that are said."""
 
+_MADE_OF = "Merged from"
+"""Heading of the captions that the measured one is made of."""
+
 Mode = Literal["official", "strict"]
 
 
@@ -186,14 +189,18 @@ class Benchmark(ABC, Generic[R]):
                 if given.failure is not None:
                     return item
                 caption = await self.caption_of(given, asker)
-                if isinstance(caption, Failure):
-                    return replace(item, failure=f"merging: {caption}")
+                if caption != given.texts[0]:
+                    made_of = {_MADE_OF: "\n\n".join(given.texts)}
+                    if isinstance(caption, Failure):
+                        return replace(item, captions=(), failure=f"merging: {caption}", notes=made_of)
+                    item = replace(item, captions=(caption,), notes=made_of)
                 found = await self.measure(task, caption, asker)
                 if found.lacking and not found.values:
                     reasons = "; ".join(f"{part}: {reason}" for part, reason in found.lacking.items())
                     return replace(item, failure=reasons, notes=found.notes)
                 return replace(item, **vars(found))
 
+                found = replace(found, notes={**item.notes, **found.notes})
             pairs = list(zip(self.tasks, captions, strict=True))
             items = tuple(asker.each(pairs, work, what=f"captions by {self.name}", total=len(pairs)))
             return Evaluation(
@@ -204,7 +211,7 @@ class Benchmark(ABC, Generic[R]):
             )
 
     async def caption_of(self, captions: Captions, asker: Asker) -> str | Failure:
-        """The text that is measured: the first caption."""
+        """The text that is measured: the first caption, or one that is made of all and stands in their place."""
         return captions.texts[0]
 
     def template(self, stage: str, *placeholders: str, plain: bool = False) -> PromptTemplate:

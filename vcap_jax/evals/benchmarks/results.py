@@ -31,13 +31,16 @@ def results_row(
     captioner: JsonObject,
     seconds: Mapping[str, float],
 ) -> dict[str, object]:
-    """An evaluation without its items, as JSON holds it.
+    """An evaluation without its items, as JSON holds it. captions: that were asked for; empty where the items hold
+    answers.
 
     metrics: each with its interval, and the number of items that it is over. items: asked for; failed: without any
-    value; incomplete: that lack a part. captions_cut_off: see ``cut_off``. stages, cost: questions to judges, in all
-    starts. seconds: of the last start.
+    value; incomplete: that lack a part. captions_failed, words_per_caption: of what was measured, which may be merged
+    of several captions. captions_cut_off: see ``cut_off``. stages, cost: questions to judges, in all starts. seconds:
+    of the last start.
     """
-    lengths = [word_count(text) for one in captions for text in one.texts[:1]]
+    measured = [item.captions for item in evaluation.items] if captions else []
+    lengths = [word_count(text) for texts in measured for text in texts[:1]]
     return {
         **evaluation.about,
         "captioner": captioner,
@@ -46,7 +49,7 @@ def results_row(
         "valid": len(evaluation.items) - evaluation.failed - evaluation.incomplete,
         "incomplete": evaluation.incomplete,
         "failed": evaluation.failed,
-        "captions_failed": sum(one.failure is not None for one in captions),
+        "captions_failed": sum(not texts for texts in measured),
         "captions_cut_off": cut_off(captions),
         "words_per_caption": sum(lengths) / len(lengths) if lengths else None,
         "stages": {name: stage.row() for name, stage in evaluation.stages.items()},
