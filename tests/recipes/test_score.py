@@ -255,6 +255,11 @@ def test_references_of_a_pool_come_before_the_manifests_own(data: Path, server: 
     [
         ({"manifest": None}, ConfigError, "data.manifest is null"),
         ({"captions": [{"id": "y", "captions": ["y"]}]}, EvaluationRefused, "its first id is 'y'"),
+        (
+            {"captions": [{"id": "b", "error": "CUDA: no memory"}, {"id": "z", "captions": ["z"]}]},
+            EvaluationRefused,
+            "all 1 entries of them are failures, the first, of 'b': CUDA: no memory",
+        ),
         ({"references": False}, FamilyError, "2 of 2 samples have none, the first: 'a'"),
     ],
 )

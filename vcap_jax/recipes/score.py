@@ -185,6 +185,13 @@ def _captioned(
     samples = {at: s for at, s in enumerate(rows) if s.id in there and there[s.id].failure is None}
     if not there:
         raise EvaluationRefused(f"{path} holds no captions: vcap caption writes such files")
+    failures = [there[sample.id] for sample in rows if sample.id in there and not there[sample.id].texts]
+    if failures and not samples:
+        raise EvaluationRefused(
+            f"{path} has no caption of the {rows[0].modality}s of {manifest}: all {len(failures)} entries of them are "
+            f"failures, the first, of {failures[0].id!r}: {failures[0].failure}. Where vcap caption wrote them, "
+            "--retry-failed tries them again"
+        )
     if not samples:
         raise EvaluationRefused(
             f"{path} has captions of none of the {len(rows)} {rows[0].modality}s of {manifest}: its first "
@@ -194,8 +201,7 @@ def _captioned(
     known = {sample.id for sample in rows}
     if strange := [name for name in there if name not in known]:
         say(f"left out: captions of {len(strange)} ids that the manifest lacks, the first: {strange[0]!r}")
-    failed = sum(there[name].failure is not None for name in there if name in known)
-    if failed or len(samples) + failed < len(rows):
+    if failures or len(samples) < len(rows):
         say(f"captions of {len(samples)} of the manifest's {len(rows)} {rows[0].modality}s")
     return samples
 
