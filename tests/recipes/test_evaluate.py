@@ -480,6 +480,15 @@ def test_settings_go_to_whom_they_belong() -> None:
     assert captioner == ("judge.concurrency=9", "rollout.max_completion_length=64")
 
 
+def test_captions_of_no_sample_are_told(
+    server: ScriptedJudge, judge: ByStage, data: Path, captions: Path, tmp_path: Path
+) -> None:
+    captions.write_text(json.dumps({**json.loads(captions.read_text()), "x.mp4": "One.", "y": "Two."}))
+    said: list[str] = []
+    evaluate(requested(server, data, captions, tmp_path / "out"), said.append)
+    assert "vcapsbench: left out: captions of 2 names that no sample has, the first: 'x.mp4'" in said
+
+
 def test_a_text_that_two_benchmarks_would_ask_with_is_refused_before_any_work(
     server: ScriptedJudge, judge: ByStage, captions: Path, tmp_path: Path
 ) -> None:

@@ -10,7 +10,7 @@ import functools
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Literal
 
@@ -34,11 +34,14 @@ def captions_in(path: Path, samples: Sequence[Sample]) -> dict[str, Captions]:
     texts = read_predictions(path)
     named = {_stem(name) for name in texts}
     found = PredictionsCaptioner(texts).captions(samples)
-    known = {_stem(sample.id) for sample in samples}
-    others = {
-        name: Captions(id=name, texts=(text,)) for name, text in texts.items() if _stem(name) not in known
-    }
+    others = {name: Captions(id=name, texts=(texts[name],)) for name in of_no_sample(texts, samples)}
     return {one.id: one for one in found if one.failure is None or _stem(one.id) in named} | others
+
+
+def of_no_sample(names: Iterable[str], samples: Sequence[Sample]) -> list[str]:
+    """Those of a file's names that are no sample's, whatever their folders and endings."""
+    known = {_stem(sample.id) for sample in samples}
+    return [name for name in names if _stem(name) not in known]
 
 
 def form_of(path: Path) -> Literal["entries", "pool", "predictions"]:

@@ -45,7 +45,7 @@ from vcap_jax.evals.config import BENCHMARKS, EvaluatorConfig
 from vcap_jax.evals.protocol import Captions, EvaluatorError, EvaluatorTools
 from vcap_jax.evals.registry import load_evaluator
 from vcap_jax.evals.templates import check_shared_texts
-from vcap_jax.evals.written_captions import PredictionsCaptioner, read_predictions
+from vcap_jax.evals.written_captions import PredictionsCaptioner, of_no_sample, read_predictions
 from vcap_jax.recipes.evaluation_captions import RequestedCaptioner, captions_are_of
 from vcap_jax.recipes.evaluation_request import (
     CAPTIONER,
@@ -208,6 +208,11 @@ class _Work:
                 )
             if there < len(found):
                 say(f"{name}: {request.by} has captions of {there} of {len(found)} samples")
+            if strange := of_no_sample(predictions, benchmark.samples):
+                say(
+                    f"{name}: left out: captions of {len(strange)} names that no sample has, the first: {strange[0]!r}"
+                    f"{benchmark.hint(strange)}"
+                )
         held.enter_context(only_one(folder, EvaluationRefused, "name another --out"))
         remember_request(folder, _request_row(request, benchmark, captioner))
         return cls(

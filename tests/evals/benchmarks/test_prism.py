@@ -76,6 +76,17 @@ def test_the_figure_is_that_worked_out_by_hand(server: ScriptedJudge, judge: ByS
         assert all(part["type"] == "text" for part in body["messages"][0]["content"])  # type: ignore[index]
 
 
+def test_captions_of_other_questions_are_told_from_those_of_nothing(
+    server: ScriptedJudge, data: Path
+) -> None:
+    """Of a file with one for each question all but the first of a picture were left out without a word."""
+    told = made(PrismVStar, data, endpoint(server)).hint(["2", "9"])
+    assert told.startswith("; 1 are of other questions about pictures")
+    assert "options.query_aware=true" in told
+    assert made(PrismVStar, data, endpoint(server)).hint(["9"]) == ""
+    assert made(PrismVStar, data, endpoint(server), query_aware=True).hint(["9"]) == ""
+
+
 def test_the_questions_about_a_description_are_put_at_once(
     server: ScriptedJudge, judge: ByStage, data: Path
 ) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, is_dataclass, replace
 from functools import cached_property
 from pathlib import Path, PurePath
@@ -160,6 +160,11 @@ class Benchmark(ABC, Generic[R]):
         """What is drawn again for intervals, by a sample's id: the sample, unless several are of one video."""
         return identity
 
+    def hint(self, strange: Collection[str]) -> str:
+        """What a user should know of captions by names that no sample has; "" where nothing is known of them."""
+        del strange
+        return ""
+
     def endpoints_by_temperature(self) -> list[dict[RoleName, JudgeConfig]]:
         """The endpoints at the temperatures that their stages name, in so many turns that each comes up with each: for
         whoever sees whether they are ready, since some models take but one."""
@@ -195,12 +200,12 @@ class Benchmark(ABC, Generic[R]):
                         return replace(item, captions=(), failure=f"merging: {caption}", notes=made_of)
                     item = replace(item, captions=(caption,), notes=made_of)
                 found = await self.measure(task, caption, asker)
+                found = replace(found, notes={**item.notes, **found.notes})
                 if found.lacking and not found.values:
                     reasons = "; ".join(f"{part}: {reason}" for part, reason in found.lacking.items())
                     return replace(item, failure=reasons, notes=found.notes)
                 return replace(item, **vars(found))
 
-                found = replace(found, notes={**item.notes, **found.notes})
             pairs = list(zip(self.tasks, captions, strict=True))
             items = tuple(asker.each(pairs, work, what=f"captions by {self.name}", total=len(pairs)))
             return Evaluation(

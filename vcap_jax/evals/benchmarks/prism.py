@@ -14,7 +14,7 @@ without a seed, where its matcher fails, so its figures differ from run to run. 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -98,6 +98,17 @@ class Prism(Benchmark[Rows]):
             sample = Sample(id=first.index, images=(first.image,), prompt=prompt, origin=self.table)
             # Pictures are named by their content: questions about one picture are not independent.
             yield Task(sample=sample, row=tuple(several), of=first.image.stem)
+
+    def hint(self, strange: Collection[str]) -> str:
+        """Whether they are of other questions about the same pictures."""
+        indices = {row.index for task in self.tasks for row in task.row}
+        count = len(indices.intersection(strange))
+        if not count:
+            return ""
+        return (
+            f"; {count} are of other questions about pictures that have a caption already: options.query_aware=true "
+            "has one for each question"
+        )
 
     def make_stages(self) -> Iterable[Stage]:
         """``answer``: the question from the description; ``match``: which option an answer means."""
