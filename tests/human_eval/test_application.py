@@ -15,6 +15,7 @@ from yarl import URL
 from tests.human_eval.serving_study import served, visitor
 from tests.human_eval.small_study import change_row, small_study, write_small_study
 from vcap_jax.human_eval.application.server import serving
+from vcap_jax.human_eval.assignment import AnnotatorView
 from vcap_jax.human_eval.errors import StudyError
 from vcap_jax.human_eval.study import read_study
 
@@ -304,6 +305,32 @@ async def test_a_third_person_is_not_told_whose_captions_are_in_dispute(tmp_path
             shown = (await carla.get("/disputes"))[1]
     assert shown.count('class="card dispute"') == 6
     assert [model for model in models if model in shown] == []
+
+
+@in_a_loop
+async def test_what_is_in_dispute_no_more_is_not_counted_as_decided(study):
+    async with (
+        served(study) as server,
+        visitor(server, "anna") as anna,
+        visitor(server, "ben") as ben,
+        visitor(server, "carla") as carla,
+        visitor(server, "owner") as owner,
+    ):
+        chosen = ((anna, "2. inconsistent"), (ben, "3. undecidable"), (ben, "2. inconsistent"))
+        for place, (one, step1) in enumerate(chosen):
+            key = AnnotatorView(study, one.name).alias("a")
+            item = await one.json(f"/api/item/{key}")
+            prop = next(row for row in item["propositions"] if row["text"] == "The door is dented.")
+            assert (await one.answer(item, prop, step1))[0] == 200
+            if place == 1:
+                (key,) = re.findall(r'data-prop="(\w+)"', (await carla.get("/disputes"))[1])
+                said = {"prop": key, "step1": "3. undecidable", "step2": None, "note": "", "version": 0}
+                assert (await carla.post("/api/adjudicate", said))[0] == 200
+                assert "1 disputes, 1 decided" in (await carla.get("/disputes?all=1"))[1]
+        assert "0 disputes, 0 decided" in (await carla.get("/disputes?all=1"))[1]
+        shown = (await owner.get("/study"))[1]
+        assert "0 propositions are in dispute" in shown
+        assert "decided by a third person" not in shown
 
 
 @in_a_loop

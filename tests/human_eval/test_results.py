@@ -96,6 +96,15 @@ def test_the_table_by_hand(study, records):
     assert (base.words, tuned.words) == (9, 9)
 
 
+def test_a_decision_about_what_is_in_dispute_no_more_does_not_count(study, records):
+    """Whoever corrected themselves and agreed was overruled by what was decided before."""
+    agreed = [one for one in records.answers if (one.annotator, one.prop_id) != ("ben", "b/0")]
+    agreed += answers(study, "ben", {"b/0": YES})
+    corrected = dataclasses.replace(records, answers=tuple(agreed))
+    base, _ = results_of(study.items, study.propositions, corrected).rows
+    assert base.confirmed[Kind.MISSING].value == 2
+
+
 def test_models_that_are_ranked_alike_everywhere_are_drawn(study, records, tmp_path):
     item = study.items["a"]
     items = {f"i{k}": item.model_copy(update={"id": f"i{k}"}) for k in range(8)}

@@ -1,8 +1,9 @@
 """From records to the paper's table: what was proposed and confirmed for each model, how people and the reward rank
 the models, and how well everybody agrees. Pure; intervals come from drawing items again.
 
-Where several people decided a proposition it counts as the share of them that confirm it, unless a third person has
-decided: then as that one says. Where several ranked an item, a caption's rank is the mean of theirs.
+Where several people decided a proposition it counts as the share of them that confirm it. Where they dispute it, and a
+third person has decided, it counts as that one says. Where several ranked an item, a caption's rank is the mean of
+theirs.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from vcap_jax.human_eval.formulas import (
     kendall_w,
     mean_tau,
 )
-from vcap_jax.human_eval.protocol import Kind, Ranking, Step1, Step2
+from vcap_jax.human_eval.protocol import Kind, Ranking, Step1, Step2, Verdict
 from vcap_jax.human_eval.records import Answer, Item, Proposition
 from vcap_jax.human_eval.reward_agreement import (
     LEVEL,
@@ -149,12 +150,15 @@ def results_of(
 
 
 def _confirmed_shares(records: Records) -> dict[str, float]:
-    """By proposition: the share of people that confirm it, or what the third person says."""
-    votes: dict[str, list[bool]] = {}
+    """By proposition: the share of people that confirm it, or what the third person says of a dispute. A decision stays
+    when people correct themselves, and says nothing once they agree."""
+    votes: dict[str, list[Verdict]] = {}
     for one in records.answers:
-        votes.setdefault(one.prop_id, []).append(one.verdict.confirmed)
-    shares = {prop: float(np.mean(given)) for prop, given in votes.items()}
-    return shares | {one.prop_id: float(one.verdict.confirmed) for one in records.adjudicated}
+        votes.setdefault(one.prop_id, []).append(one.verdict)
+    shares = {prop: float(np.mean([one.confirmed for one in given])) for prop, given in votes.items()}
+    disputed = {prop for prop, given in votes.items() if len({one.label for one in given}) > 1}
+    decided = (one for one in records.adjudicated if one.prop_id in disputed)
+    return shares | {one.prop_id: float(one.verdict.confirmed) for one in decided}
 
 
 def _model_row(

@@ -67,9 +67,9 @@ async def overview(request: web.Request) -> web.Response:
         ]
         verdicts = store.verdicts()
         agreement = agreement_so_far(verdicts, store.rankings())
-        decided = store.adjudications()
-        open_ = [one for one in disputes(verdicts) if one.prop not in decided]
-        return progress, agreement, len(open_), len(decided)
+        disputed, decisions = disputes(verdicts), store.adjudications()
+        decided = sum(one.prop in decisions for one in disputed)
+        return progress, agreement, len(disputed) - decided, decided
 
     progress, agreement, undecided, decided = await told(read)
     return found.page(
@@ -112,7 +112,7 @@ async def disputed(request: web.Request) -> web.Response:
         size=DISPUTES_A_PAGE,
         count=len(chosen),
         all=len(everything),
-        decided=len(decided),
+        decided=sum(one.prop in decided for one in everything),
         show_all=show_all,
         may_decide=_may_decide(request),
         step1=list(Step1),
