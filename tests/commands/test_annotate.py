@@ -13,10 +13,11 @@ from tests.human_eval.test_exchange import exported
 from vcap_jax.commands.annotate import main
 from vcap_jax.human_eval.answers import StoredAnswers
 from vcap_jax.human_eval.application.access import read_tokens, write_tokens
+from vcap_jax.human_eval.errors import StudyError
 from vcap_jax.human_eval.protocol import Ranking, Step1, Verdict
 from vcap_jax.human_eval.store import AnswerStore
 from vcap_jax.human_eval.study import read_settings
-from vcap_jax.system.file_locks import LOCK
+from vcap_jax.system.file_locks import LOCK, only_one
 
 
 @pytest.fixture
@@ -47,6 +48,31 @@ def test_a_study_goes_out_and_comes_back_in(answered, tmp_path, capsys):
     assert main([str(tmp_path / "new"), "--tasks", tasks]) == 1
     assert "copy that study's folder" in capsys.readouterr().err
     assert not (tmp_path / "new").exists()
+
+
+def test_an_export_beside_a_server_changes_nothing(answered, tmp_path, capsys):
+    """It assigned new items, and took items from people who were working on them."""
+    new = json.loads((answered / "items.jsonl").read_text().splitlines()[0]) | {"id": "c"}
+    with (answered / "items.jsonl").open("a") as file:
+        file.write(json.dumps(new) + "\n")
+    before = contents(answered)
+    with only_one(answered, StudyError, "end that one"):  # as a server has it
+        assert main([str(answered), "--export", str(tmp_path / "out")]) == 0
+        assert "3 answers, 1 rankings of items" in capsys.readouterr().out
+        assert main([str(answered), "--export", str(tmp_path / "out"), "--annotators", "xenia"]) == 1
+        assert "--export alone changes nothing" in capsys.readouterr().err
+        assert main([str(answered), "--import", str(tmp_path / "out")]) == 1
+        assert "is at work in" in capsys.readouterr().err
+    assert contents(answered) == before
+
+
+def test_an_export_before_anybody_has_answered_makes_no_store(tmp_path, capsys):
+    folder = write_small_study(tmp_path / "study")
+    before = {one.name: one.read_bytes() for one in folder.iterdir()}
+    assert main([str(folder), "--export", str(tmp_path / "out")]) == 0
+    assert "0 answers, 0 rankings of items" in capsys.readouterr().out
+    assert len(json.loads((tmp_path / "out" / "label_studio.json").read_text())) == 2
+    assert {one.name: one.read_bytes() for one in folder.iterdir()} == before
 
 
 def test_tasks_that_name_their_models_make_a_study(tmp_path, capsys):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import sqlite3
 import stat
 from functools import wraps
 
@@ -433,6 +434,20 @@ async def test_a_study_is_served_once(study):
                 pass
     async with served(study):
         pass
+
+
+@in_a_loop
+async def test_what_the_store_cannot_do_is_told_and_not_an_error_without_words(study):
+    async with served(study) as server, visitor(server, "anna") as anna, visitor(server, "owner") as owner:
+        item = await first_item(anna)
+        with sqlite3.connect(study.folder / "answers.sqlite") as db:
+            db.execute("ALTER TABLE verdicts RENAME TO lost")
+        for status, shown in (
+            await anna.answer(item, item["propositions"][0], "2. inconsistent"),
+            await owner.get("/study"),
+        ):
+            assert status == 503
+            assert "answers.sqlite" in json.dumps(shown)
 
 
 @pytest.mark.parametrize(("host", "port"), [("127.0.0.1", 70000), ("a" * 70 + ".example", 0)])

@@ -137,19 +137,32 @@ def _make(args: argparse.Namespace) -> None:
 
 
 def _exchange(args: argparse.Namespace, study: Study) -> None:
+    from vcap_jax.human_eval.answers import StoredAnswers
+    from vcap_jax.human_eval.errors import StudyError
     from vcap_jax.human_eval.exchange import SKIPPED, export_records, read_records, records_of, take_in
+    from vcap_jax.human_eval.records import Records
     from vcap_jax.human_eval.store import AnswerStore
-    from vcap_jax.human_eval.study import ANSWERS
+    from vcap_jax.human_eval.study import ANSWERS, read_settings
+    from vcap_jax.system.file_locks import only_one
 
-    source = None if args.source is None else read_records(args.source, study)
-    with AnswerStore(args.folder / ANSWERS) as store:
-        store.open_study(study)
-        if source is not None:
+    path = args.folder / ANSWERS
+    if args.source is not None:
+        source = read_records(args.source, study)
+        remedy = "end that one: while people are served nothing is taken in"
+        with only_one(args.folder, StudyError, remedy), AnswerStore(path) as store:
+            store.open_study(study)
             print(f"{take_in(study, store, source)} answers taken in from {args.source}")
-            if source.skipped:
-                print(f"{source.skipped} left out there: {SKIPPED}")
-        if args.export is not None:
-            records = records_of(study, store)
-            for path in export_records(study, records, args.export):
-                print(path)
-            print(f"{len(records.answers)} answers, {len(records.rankings)} rankings of items")
+        if source.skipped:
+            print(f"{source.skipped} left out there: {SKIPPED}")
+    elif study.settings != read_settings(args.folder):
+        raise StudyError(
+            "--export alone changes nothing, and would not keep these settings: leave them out, or start without it"
+        )
+    if args.export is not None:
+        records = Records(answers=(), rankings=())
+        if path.exists():  # read alone: people may be at work
+            with StoredAnswers(path) as stored:
+                records = records_of(study, stored)
+        for written in export_records(study, records, args.export):
+            print(written)
+        print(f"{len(records.answers)} answers, {len(records.rankings)} rankings of items")

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -15,7 +16,7 @@ from aiohttp import web
 from vcap_jax.human_eval.answers import Held, ItemState
 from vcap_jax.human_eval.application.access import PERSON
 from vcap_jax.human_eval.assignment import AnnotatorView
-from vcap_jax.human_eval.errors import Conflict, RuleBroken
+from vcap_jax.human_eval.errors import Conflict, RuleBroken, StudyError
 from vcap_jax.human_eval.protocol import Ranking, Verdict, verdict_of
 from vcap_jax.human_eval.records import Item
 from vcap_jax.human_eval.store import AnswerStore
@@ -96,12 +97,18 @@ def verdict_sent(sent: JsonDict) -> Verdict:
 
 
 async def told(work: Callable[[], T]) -> T:
-    """What the store answers, from a thread: it waits for the disk. Rules and conflicts become answers of their own:
-    422 and 409, with the message."""
+    """What the store answers, from a thread: it waits for the disk. Rules, conflicts and a store that cannot be used
+    become answers of their own: 422, 409 and 503, with the message. The last is told here too, where it can be mended.
+    """
     try:
         return await asyncio.to_thread(work)
-    except (RuleBroken, JsonError, Conflict) as error:
-        kind = web.HTTPConflict if isinstance(error, Conflict) else web.HTTPUnprocessableEntity
+    except (RuleBroken, JsonError, Conflict, StudyError) as error:
+        kind: type[web.HTTPError] = web.HTTPUnprocessableEntity
+        if isinstance(error, Conflict):
+            kind = web.HTTPConflict
+        elif isinstance(error, StudyError):
+            kind = web.HTTPServiceUnavailable
+            print(f"error: {error}", file=sys.stderr, flush=True)
         raise kind(text=json.dumps({"error": str(error)}), content_type="application/json") from error
 
 
@@ -113,7 +120,7 @@ async def own_item(request: web.Request) -> Item:
     if item is None:
         raise web.HTTPNotFound(text="there is no such item")
     if (name, item) not in found.assigned:
-        if not await asyncio.to_thread(found.store.is_assigned, name, item):
+        if not await told(lambda: found.store.is_assigned(name, item)):
             raise web.HTTPNotFound(text="this item is not one of yours")
         found.assigned.add((name, item))
     return found.study.items[item]
