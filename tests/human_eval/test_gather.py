@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -156,6 +157,41 @@ def test_captions_that_were_written_elsewhere(made: Path) -> None:
     for item in items:
         said = [caption.text for caption in item.captions]
         assert said == [f"A picture called {item.id}.", f"This is {item.id}.", f"I see {item.id}."]
+
+
+def test_captions_of_other_files_with_the_same_ids_are_refused_by_row(made: Path) -> None:
+    """Every run of the embedded world has a heldout-000000; captions of one were put beside pictures of another."""
+    write_dataset(made / "other", "image", "heldout", COUNT, 1)
+    manifest, names = made / "data" / "manifest.jsonl", list(read_scenes(made / "data"))
+
+    def rows(folder: str) -> None:
+        files = {name: str(made / folder / "images" / f"{name}.png") for name in names}
+        texts = [{"id": name, "image": file, "captions": ["A car."]} for name, file in files.items()]
+        (made / "named.jsonl").write_text("".join(json.dumps(row) + "\n" for row in texts))
+
+    rows("other")
+    with pytest.raises(
+        StudyError, match=r"named\.jsonl:1: .*other.*'heldout-000000' is another file, .*: give"
+    ):
+        gather(made / "study", manifest, files(made, "base", "named"))
+    assert not (made / "study").exists()
+    rows("gone")
+    gather(made / "gone-study", manifest, files(made, "base", "named"))
+    rows("copy")
+    shutil.copytree(made / "data", made / "copy")
+    assert len(gather(made / "study", manifest, files(made, "base", "named"))) == COUNT
+
+
+def test_facts_of_other_pictures_with_the_same_ids_are_refused(
+    made: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gather(made / "study", made / "data" / "manifest.jsonl", files(made, "base", "mine"))
+    other = write_dataset(made / "other", "image", "heldout", COUNT, 1)
+    assert propose.main([str(made / "study"), "--judge", "embedded", "--manifest", str(other)]) == 1
+    error = capsys.readouterr().err
+    assert 'item "heldout-000001": media/00000.png is not' in error
+    assert "give the manifest that the items were made of" in error
+    assert not (made / "study" / "propositions.jsonl").exists()
 
 
 def command(made: Path, *more: str) -> int:

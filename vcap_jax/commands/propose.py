@@ -55,6 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     def work() -> None:
         from vcap_jax.configuration import load_config
+        from vcap_jax.data.manifest import read_manifest
         from vcap_jax.evals.asking import Asker, with_store
         from vcap_jax.human_eval.embedded import TRUTH, propose_from_facts
         from vcap_jax.human_eval.errors import StudyError
@@ -85,7 +86,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             check_media(folder, item)
             check_video(folder, item)
         if scenes is not None:
-            made = propose_from_facts(folder, items.values(), scenes, seed=args.seed)
+            files = {sample.id: sample.files[0] for sample in read_manifest(args.manifest)}
+            made = propose_from_facts(folder, items.values(), scenes, files, seed=args.seed)
             count, truth = len(made.propositions), folder / TRUTH
             print(f"{count} propositions by the scenes' facts; {truth} has the verdicts")
             return

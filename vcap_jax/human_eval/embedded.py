@@ -18,7 +18,7 @@ from vcap_jax.data.jsonl import read_objects
 from vcap_jax.human_eval.errors import StudyError
 from vcap_jax.human_eval.protocol import Kind, Step1, Step2, Verdict, verdict_of
 from vcap_jax.human_eval.records import Caption, Item, Proposition, Span, write_rows
-from vcap_jax.human_eval.study import ITEMS, PROPOSITIONS, Settings, write_settings
+from vcap_jax.human_eval.study import ITEMS, PROPOSITIONS, Settings, same_file, write_settings
 from vcap_jax.system.files import replace_file
 from vcap_jax.system.json_values import as_text
 from vcap_jax.world.captions import WeakSettings, full_caption, weak_caption
@@ -89,18 +89,25 @@ def propose_from_facts(
     folder: Path,
     items: Iterable[Item],
     scenes: Mapping[str, Scene],
+    files: Mapping[str, Path],
     *,
     seed: int = 0,
 ) -> EmbeddedStudy:
     """Writes the propositions of a study whose items are scenes, by their ids, and ``truth.jsonl`` beside them.
 
-    Raises StudyError for an item without a scene.
+    files: the scenes' own pictures and videos. Raises StudyError for an item without a scene, or of another scene that
+    has the same id.
     """
     asked = []
     for index, item in enumerate(items):
-        if item.id not in scenes:
+        if item.id not in scenes or item.id not in files:
             raise StudyError(
                 f"item {item.id} is no scene of the embedded world: name a judge for its propositions"
+            )
+        if not same_file(folder / item.media, files[item.id]):
+            raise StudyError(
+                f'item "{item.id}": {item.media} is not {files[item.id]}, which the facts are of: give the manifest '
+                "that the items were made of"
             )
         asked.append((item, scenes[item.id], index))
     return _write_propositions(folder, asked, seed, OVERLOOKED)

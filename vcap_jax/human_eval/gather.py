@@ -15,7 +15,7 @@ from vcap_jax.evals.judged import REWARD
 from vcap_jax.evals.written_captions import captions_in, form_of
 from vcap_jax.human_eval.errors import StudyError
 from vcap_jax.human_eval.records import MOST_CAPTIONS, Caption, Item, parse_row, write_rows
-from vcap_jax.human_eval.study import ITEMS, check_kind, check_playable, read_items
+from vcap_jax.human_eval.study import ITEMS, check_kind, check_playable, read_items, same_file
 
 MEDIA = "media"
 
@@ -32,7 +32,8 @@ def gather(
     """Writes ``items.jsonl``: the manifest's samples that every model has a caption of, the first one of each model.
 
     captions: files by model, as ``launch/caption.py``, ``launch/evaluate.py`` and the evaluations of a run leave them,
-    pools of references, or what ``launch/evaluate.py --by`` takes. An evaluation by the reward of one caption for each
+    pools of references, or what ``launch/evaluate.py --by`` takes. Rows are a sample's by its id, and where they name a
+    picture or video that is there it must be the sample's. An evaluation by the reward of one caption for each
     sample gives its rewards as well. count: of items, drawn with ``seed``; None takes all. Media are linked into the
     folder, or copied where links cannot be made. Items that are there already stay, and must be the same. say: is told
     which samples are left out. Raises StudyError, ManifestError, EvaluatorError.
@@ -97,7 +98,10 @@ def gather(
 
 def _first_captions(model: str, path: Path, samples: Sequence[Sample]) -> dict[str, Caption]:
     """The first caption of each sample; what has none, or an empty one, is left out."""
-    rewards = _rewards(path) if form_of(path) == "entries" else {}  # other files have none
+    rewards = {}
+    if form_of(path) == "entries":  # other files have neither
+        rewards = _rewards(path)
+        _check_files(path, samples)
     return {
         name: parse_row(
             Caption,
@@ -119,6 +123,21 @@ def _rewards(path: Path) -> dict[str, float]:
             if isinstance(reward, int | float):
                 found[str(row["id"])] = float(reward)
     return found
+
+
+def _check_files(path: Path, samples: Sequence[Sample]) -> None:
+    """Raises StudyError for a caption of another file than the sample's: the ids of another data set may be the same,
+    as those of every run of the embedded world are."""
+    own = {sample.id: sample.files[0] for sample in samples}
+    for number, row in read_objects(path, "file of captions"):
+        named, file = row.get("image", row.get("video")), own.get(str(row.get("id")))
+        if file is None or not isinstance(named, str) or not named or "captions" not in row:
+            continue
+        if same_file(Path(named), file) is False:
+            raise StudyError(
+                f"{path}:{number}: it is the caption of {named}, and the manifest's {row['id']!r} is another file, "
+                f"{file}: give captions of this manifest's files, or leave the path out of the row"
+            )
 
 
 def _link(source: Path, target: Path) -> None:

@@ -12,6 +12,7 @@ Paths of media are relative to the folder.
 
 from __future__ import annotations
 
+import filecmp
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -163,6 +164,14 @@ def grouped(
                 )
         found[one.image_id].append(one)
     return {item: tuple(rows) for item, rows in found.items()}
+
+
+def same_file(one: Path, other: Path) -> bool | None:
+    """Whether two files are one, or have the same content; None where one of them is not there."""
+    try:
+        return one.samefile(other) or filecmp.cmp(one, other, shallow=False)
+    except (OSError, ValueError):  # the last: of a name that no file can have
+        return None
 
 
 def check_kind(file: Path, where: str, *, video: bool) -> None:
