@@ -216,6 +216,30 @@ def test_second_opinions_of_somebody_who_has_gone_are_anothers(tmp_path):
         assert items(store, "anna", "carl") == expected
 
 
+def test_another_overlap_holds_for_what_nobody_has_begun(tmp_path):
+    """It was kept in study.json and did nothing, once somebody had looked at an item."""
+
+    def items(overlap):
+        settings = read_settings(tmp_path).model_copy(update={"overlap": overlap})
+        store.open_study(read_study(tmp_path, settings))
+        return [[one.item for one in store.assigned(name)] for name in ("anna", "ben")]
+
+    small_study(tmp_path)
+    with AnswerStore(tmp_path / "answers.sqlite") as store:
+        (begun,), (other,) = items(0.0)
+        store.opened("anna", begun)
+        assert items(1.0) == [[begun, other], [other]]
+        assert items(1.0) == [[begun, other], [other]]
+        assert items(0.0) == [[begun], [other]]
+        # A store of before did not note it; study.json says what the last start had.
+        with sqlite3.connect(tmp_path / "answers.sqlite") as db:
+            db.execute("DELETE FROM study WHERE key = 'overlap'")
+        assert items(1.0) == [[begun, other], [other]]
+        with sqlite3.connect(tmp_path / "answers.sqlite") as db:
+            db.execute("DELETE FROM study WHERE key = 'overlap'")
+        assert items(1.0) == [[begun, other], [other]]
+
+
 def test_an_annotators_items_are_listed_in_time_that_grows_with_their_number(tmp_path, monkeypatch):
     steps, connect = [0], answers.connect
 

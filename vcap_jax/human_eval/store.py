@@ -33,7 +33,7 @@ from vcap_jax.human_eval.assignment import assign
 from vcap_jax.human_eval.errors import Conflict, RuleBroken, StudyError
 from vcap_jax.human_eval.protocol import Ranking, Verdict, check_rankings
 from vcap_jax.human_eval.store_schema import prepare
-from vcap_jax.human_eval.study import Study, write_settings
+from vcap_jax.human_eval.study import Settings, Study, read_settings, write_settings
 
 
 def utc_now() -> str:
@@ -103,12 +103,18 @@ class AnswerStore(StoredAnswers):
             write_settings(study.folder, settings)
 
     def _assign(self, db: sqlite3.Connection, study: Study) -> None:
-        """Where other people are named than have items, or nobody has begun at all, items that nobody has begun are
-        assigned anew: a first start may have named others, or another overlap."""
+        """Where other people are named than have items, or another overlap, or nobody has begun at all, items that
+        nobody has begun are assigned anew."""
         settings = study.settings
+        noted = db.execute("SELECT value FROM study WHERE key = 'overlap'").fetchone()
+        # A store of before has no note; study.json is still as the last start left it.
+        before = noted[0] if noted else _overlap(read_settings(study.folder))
+        overlap = _overlap(settings)
+        db.execute("INSERT OR REPLACE INTO study VALUES ('overlap', ?)", (overlap,))
         begun = "SELECT item FROM events WHERE item IS NOT NULL"
         named = {annotator for (annotator,) in db.execute("SELECT DISTINCT annotator FROM assignments")}
-        if named != set(settings.annotators) or db.execute(f"{begun} LIMIT 1").fetchone() is None:
+        changed = named != set(settings.annotators) or overlap != before
+        if changed or db.execute(f"{begun} LIMIT 1").fetchone() is None:
             db.execute(f"DELETE FROM assignments WHERE item NOT IN ({begun})")
         freed = self._taken_from_the_gone(db, settings.annotators)
         taken = {item for (item,) in db.execute("SELECT DISTINCT item FROM assignments")} | set(freed)
@@ -333,6 +339,11 @@ class AnswerStore(StoredAnswers):
                 raise RuleBroken(str(error)) from error
             except sqlite3.Error as error:
                 raise StudyError(f"{self.path} cannot be written ({error}): is the disk full?") from error
+
+
+def _overlap(settings: Settings) -> str:
+    """How many decide how much."""
+    return json.dumps([settings.overlap, settings.overlap_size])
 
 
 def _packed(verdict: Verdict | None) -> str | None:
