@@ -335,6 +335,23 @@ async def test_what_is_in_dispute_no_more_is_not_counted_as_decided(study):
 
 
 @in_a_loop
+async def test_nobody_decides_a_dispute_that_they_are_in(study):
+    """Who annotated, and is named as the adjudicator of a later start, could."""
+    async with served(study) as server, visitor(server, "anna") as anna, visitor(server, "ben") as ben:
+        for one, chosen in ((anna, "2. inconsistent"), (ben, "3. undecidable")):
+            item = await one.json(f"/api/item/{AnnotatorView(study, one.name).alias('a')}")
+            for prop in item["propositions"]:
+                assert (await one.answer(item, prop, chosen))[0] == 200
+    people = {"annotators": ("ben", "carla"), "adjudicator": "anna"}
+    later = read_study(study.folder, study.settings.model_copy(update=people))
+    async with served(later) as server, visitor(server, "anna") as anna:
+        key = re.findall(r'data-prop="(\w+)"', (await anna.get("/disputes"))[1])[0]
+        said = {"prop": key, "step1": "2. inconsistent", "step2": None, "note": "", "version": 0}
+        status, told = await anna.post("/api/adjudicate", said)
+        assert (status, "one of the answers is your own" in told["error"]) == (422, True)
+
+
+@in_a_loop
 async def test_another_study_at_the_same_address_is_told_from_this_one(tmp_path):
     """A browser keeps what is not sent yet by it."""
     told = []

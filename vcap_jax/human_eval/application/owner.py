@@ -128,11 +128,15 @@ async def adjudicate(request: web.Request) -> web.Response:
 
     def work() -> JsonDict:
         key, view = text_of(sent, "prop"), found.view(OWNER)
-        prop = next((one.prop for one in _disputes(found) if view.alias(one.prop) == key), None)
-        if prop is None:
+        dispute = next((one for one in _disputes(found) if view.alias(one.prop) == key), None)
+        if dispute is None:
             raise RuleBroken("this proposition is not disputed")
+        if person.name in dispute.answers:  # before the study named them for this
+            raise RuleBroken("one of the answers is your own: somebody else must be named to decide it")
         version = as_whole(sent.get("version"), "version")
-        return held_json(found.store.adjudicate(person.name, prop, verdict_sent(sent), version=version))
+        return held_json(
+            found.store.adjudicate(person.name, dispute.prop, verdict_sent(sent), version=version)
+        )
 
     return answer(await told(work))
 
