@@ -414,6 +414,18 @@ async def test_links_and_answers_are_the_same_when_it_is_started_again(study):
 
 
 @in_a_loop
+async def test_what_somebody_without_a_link_has_begun_is_named(study):
+    async with served(study) as server, visitor(server, "anna") as anna:
+        assert server.left == {}
+        item = await first_item(anna)
+        assert (await anna.answer(item, item["propositions"][0], "2. inconsistent"))[0] == 200
+    key = item["key"]
+    later = read_study(study.folder, study.settings.model_copy(update={"annotators": ("ben", "dora")}))
+    async with served(later) as server:
+        assert server.left == {"anna": [AnnotatorView(study, "anna").items[key]]}
+
+
+@in_a_loop
 async def test_markup_of_captions_is_text_on_the_pages_of_the_server(tmp_path):
     folder = write_small_study(tmp_path)
     evil = "<img src=x onerror=alert(1)>"

@@ -187,7 +187,7 @@ def test_who_is_named_later_gets_what_nobody_has_begun(tmp_path):
         later = items(store, "maria", "zoe")
         assert (later["maria"] | later["zoe"], later["anna"], later["ben"]) == ({"a", "b"}, set(), set())
         (begun,) = later["maria"]
-        store.opened("maria", begun)
+        store.answer("maria", begun, f"{begun}/0", FALSE, version=0, request="1")
         assert items(store, "anna") == {
             "anna": {"a", "b"} - {begun},
             "ben": set(),
@@ -210,10 +210,33 @@ def test_second_opinions_of_somebody_who_has_gone_are_anothers(tmp_path):
         assert sorted(first["anna"]) == sorted(first["ben"]) == ["a", "b"]
         for item in ("a", "b"):
             store.opened("anna", item)
-        store.opened("ben", "b")
+        store.answer("ben", "b", "b/0", FALSE, version=0, request="1")
         expected = {"anna": first["anna"], "ben": ["b"], "carl": ["a"]}
         assert items(store, "anna", "carl") == expected
         assert items(store, "anna", "carl") == expected
+
+
+def test_what_somebody_who_has_gone_only_looked_at_is_anothers(tmp_path):
+    """It stayed with whoever was gone: nobody ever decided it."""
+
+    def items(store, *named):
+        settings = read_settings(tmp_path).model_copy(update={"annotators": named})
+        store.open_study(read_study(tmp_path, settings))
+        return {name: sorted(one.item for one in store.assigned(name)) for name in ("anna", "ben", "carl")}
+
+    small_study(tmp_path)
+    with AnswerStore(tmp_path / "answers.sqlite") as store:
+        assert items(store, "anna", "ben") == {"anna": ["a", "b"], "ben": ["a", "b"], "carl": []}
+        for item in ("a", "b"):
+            store.opened("anna", item)
+        store.opened("ben", "a")
+        # Of a others are at work, of b nobody is.
+        assert items(store, "ben", "carl") == {"anna": [], "ben": ["a", "b"], "carl": ["a", "b"]}
+        decide_all(store, "carl", "a")
+        store.finish("carl", "a", ORDERS, request="f")
+        store.answer("carl", "b", "b/0", FALSE, version=0, request="1")
+        store.undo("carl", "b", "b/0", version=1, request="2")
+        assert items(store, "anna", "ben")["carl"] == ["a", "b"]
 
 
 def test_another_overlap_holds_for_what_nobody_has_begun(tmp_path):

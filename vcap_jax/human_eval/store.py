@@ -104,31 +104,34 @@ class AnswerStore(StoredAnswers):
 
     def _assign(self, db: sqlite3.Connection, study: Study) -> None:
         """Where other people are named than have items, or another overlap, or nobody has begun at all, items that
-        nobody has begun are assigned anew."""
+        nobody has begun are assigned anew. Who is named no more and only looked at an item has not begun it."""
         settings = study.settings
         noted = db.execute("SELECT value FROM study WHERE key = 'overlap'").fetchone()
         # A store of before has no note; study.json is still as the last start left it.
         before = noted[0] if noted else _overlap(read_settings(study.folder))
         overlap = _overlap(settings)
         db.execute("INSERT OR REPLACE INTO study VALUES ('overlap', ?)", (overlap,))
-        begun = "SELECT item FROM events WHERE item IS NOT NULL"
+        people, marks = settings.annotators, ", ".join("?" * len(settings.annotators))
+        begun = (
+            f"SELECT item FROM events WHERE item IS NOT NULL AND (action <> 'open' OR annotator IN ({marks}))"
+        )
         named = {annotator for (annotator,) in db.execute("SELECT DISTINCT annotator FROM assignments")}
-        changed = named != set(settings.annotators) or overlap != before
-        if changed or db.execute(f"{begun} LIMIT 1").fetchone() is None:
-            db.execute(f"DELETE FROM assignments WHERE item NOT IN ({begun})")
-        freed = self._taken_from_the_gone(db, settings.annotators)
+        changed = named != set(people) or overlap != before
+        if changed or db.execute(f"{begun} LIMIT 1", people).fetchone() is None:
+            db.execute(f"DELETE FROM assignments WHERE item NOT IN ({begun})", people)
+        freed = self._taken_from_the_gone(db, people)
         taken = {item for (item,) in db.execute("SELECT DISTINCT item FROM assignments")} | set(freed)
         load = dict(db.execute("SELECT annotator, COUNT(*) FROM assignments GROUP BY annotator"))
         last = dict(db.execute("SELECT annotator, MAX(place) FROM assignments GROUP BY annotator"))
         for item in freed:  # the second opinions that somebody who is gone was to give
             has = {who for (who,) in db.execute("SELECT annotator FROM assignments WHERE item = ?", (item,))}
-            if free := [who for who in settings.annotators if who not in has]:
+            if free := [who for who in people if who not in has]:
                 who = min(free, key=lambda name: load.get(name, 0))
                 load[who], last[who] = load.get(who, 0) + 1, last.get(who, -1) + 1
                 db.execute("INSERT INTO assignments VALUES (?, ?, ?)", (who, item, last[who]))
         given = assign(
             [item for item in study.items if item not in taken],
-            settings.annotators,
+            people,
             overlap=settings.overlap,
             overlap_size=settings.overlap_size,
             seed=settings.seed,
@@ -144,7 +147,7 @@ class AnswerStore(StoredAnswers):
         marks = ", ".join("?" * len(named))
         theirs = (
             f"annotator NOT IN ({marks}) AND NOT EXISTS (SELECT 1 FROM events e WHERE "
-            "e.annotator = assignments.annotator AND e.item = assignments.item)"
+            "e.annotator = assignments.annotator AND e.item = assignments.item AND e.action <> 'open')"
         )
         rows = db.execute(
             f"SELECT item FROM assignments WHERE {theirs} ORDER BY item", tuple(named)

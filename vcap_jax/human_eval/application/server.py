@@ -36,10 +36,12 @@ HOMES = {Role.ANNOTATOR: "/annotate", Role.ADJUDICATOR: "/disputes", Role.OWNER:
 
 @dataclass(frozen=True, kw_only=True)
 class Serving:
-    """A server that answers. address: of its root. links: everybody's own, the owner's under "owner"."""
+    """A server that answers. address: of its root. links: everybody's own, the owner's under "owner". left: items that
+    people who are not named have begun and not finished, by their names."""
 
     address: str
     links: dict[str, str]
+    left: dict[str, list[str]]
 
 
 def make_app(
@@ -118,9 +120,15 @@ async def serving(
             address = f"http://{f'[{shown}]' if ':' in shown else shown}:{taken}"
             links = {name: f"{address}/enter/{token}" for name, token in tokens.items()}
             app[PARTS].links = links
-            yield Serving(address=address, links=links)
+            yield Serving(address=address, links=links, left=_left(study, store))
         finally:
             await runner.cleanup()
+
+
+def _left(study: Study, store: AnswerStore) -> dict[str, list[str]]:
+    gone = (name for name in store.annotators() if name not in study.settings.annotators)
+    left = {name: [one.item for one in store.assigned(name) if not one.finished] for name in gone}
+    return {name: items for name, items in left.items() if items}
 
 
 @contextlib.contextmanager
@@ -153,6 +161,11 @@ def serve(study: Study, *, host: str, port: int, names: Iterable[str], say: Call
             width = max(map(len, server.links))
             for name, link in server.links.items():
                 say(f"  {name:<{width}}  {link}{'   (runs the study)' if name == OWNER else ''}")
+            for name, items in server.left.items():
+                say(
+                    f"  {name}, who is not named, has begun {len(items)} items and not finished them, such as "
+                    f"{items[0]!r}: they stay with {name}, who can be named again"
+                )
             say("Ctrl-C ends it; every answer is on disk the moment it is acknowledged")
             while not requested():
                 await asyncio.sleep(_LOOK_S)
