@@ -154,6 +154,23 @@ def test_tasks_of_before_name_the_models_and_are_taken_in_as_they_are(answered, 
         assert take_in(study, second, Records(answers=found.answers, rankings=found.rankings)) == 4
 
 
+def test_tasks_that_name_models_are_of_the_studys_captions(tmp_path):
+    """Answers about other captions of the same models were taken in."""
+    task, folder = exported(), write_small_study(tmp_path)
+    for name in ("items.jsonl", "propositions.jsonl"):
+        (folder / name).write_text((folder / name).read_text().splitlines()[0] + "\n")
+    captions = [{"model": one["id"], "text": one["body"]} for one in task["data"]["captions"]]
+    change_row(folder / "items.jsonl", 0, captions=captions)
+    change_row(folder / "propositions.jsonl", 0, prop_id="p", text="The car is dented.")
+    assert len(from_tasks([task], "file", read_study(folder)).answers) == 1
+    captions[1]["text"] = "A red car, dented. It is old."
+    change_row(folder / "items.jsonl", 0, captions=captions)
+    with pytest.raises(
+        StudyError, match='task 1: the captions or propositions of "a" are not what they were'
+    ):
+        from_tasks([task], "file", read_study(folder))
+
+
 def test_rankings_without_answers_go_to_label_studio_and_come_back(tmp_path):
     folder = write_small_study(tmp_path / "study")
     rows = (folder / "propositions.jsonl").read_text().splitlines(keepends=True)
@@ -305,6 +322,14 @@ def test_an_export_of_a_server_is_read_with_bare_rankings_and_utf16_spans():
                 ]
             },
             "step 2 is open only after",
+        ),
+        (
+            {"result": [{"from_name": "s2_0", "value": {"choices": ["2. holding"]}}]},
+            "proposition 0: a step 2 without step 1",
+        ),
+        (
+            {"result": [{"from_name": "s1_0", "value": {"choices": [str(label)]}} for label in Step1]},
+            "two results of s1_0",
         ),
         (
             {

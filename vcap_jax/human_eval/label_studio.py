@@ -127,6 +127,9 @@ def from_tasks(tasks: Sequence[object], where: str, study: Study | None = None) 
         data = as_object(read.get("data"), f"{place}, data")
         named = "image_id" in data or "key" not in data
         item, asked, models = _named(data, read, place) if named else _of_study(data, view, place)
+        known = item if study is None else study.items.get(item.id, item)
+        if {c.model: c.text for c in known.captions} != {c.model: c.text for c in item.captions}:
+            raise _changed(item, place)
         if item.id in items:
             raise StudyError(f'{place}: the item "{item.id}" occurs twice: keep one of the tasks')
         items[item.id] = item
@@ -228,23 +231,26 @@ def _of_study(data: JsonObject, view: AnnotatorView | None, place: str) -> _Aske
             f"{place}: it is of no item of {view.study.folder}: name the study that it was exported from, with the "
             "seed that it had"
         )
-    changed = StudyError(
-        f'{place}: the captions or propositions of "{item.id}" are not what they were when it was exported: put them '
-        "back"
-    )
     letters = view.letters(item)
     for row in _rows(data.get("captions"), f"{place}, captions"):
         model = letters.get(str(row.get("id")))
         if model is None or item.caption(model) != row.get("body"):
-            raise changed
+            raise _changed(item, place)
     by_key = {view.alias(one.prop_id): one for one in view.study.propositions[item.id]}
     asked = []
     for row in _rows(data.get("propositions"), f"{place}, propositions"):
         one = by_key.get(str(row.get("key")))
         if one is None or one.text != row.get("text"):
-            raise changed
+            raise _changed(item, place)
         asked.append(one)
     return item, asked, letters
+
+
+def _changed(item: Item, place: str) -> StudyError:
+    return StudyError(
+        f'{place}: the captions or propositions of "{item.id}" are not what they were when it was exported: put them '
+        "back"
+    )
 
 
 def _named(data: JsonObject, task: JsonObject, place: str) -> _Asked:
@@ -295,15 +301,27 @@ def _answered(
     """The answers of one annotation, its rankings if all three are there, and how much it leaves open.
     models: by what the captions are called in the task."""
     values: dict[str, JsonObject] = {}
+    steps = {f"{field}_{index}" for field in ("s1", "s2", "n") for index in range(len(asked))}
     for result in _rows(annotation.get("result", []), f"{place}, result"):
-        if "from_name" in result:
-            values[str(result["from_name"])] = as_object(result.get("value"), f"{place}, value")
+        name = str(result.get("from_name"))
+        if name not in steps | {
+            "annotator",
+            *Ranking,
+        }:  # a region, of which there may be many, or a field of others
+            continue
+        if name in values:
+            raise StudyError(f"{place}: two results of {name}: leave one out")
+        values[name] = as_object(result.get("value"), f"{place}, value")
     annotator = _annotator(annotation, values, place)
     times = _times(annotation)
     answers = []
     for index, one in enumerate(asked):
         step1 = _single(values.get(f"s1_{index}"), "choices", place)
         if step1 is None:
+            if f"s2_{index}" in values:
+                raise StudyError(
+                    f"{place}, proposition {index}: a step 2 without step 1: answer that, or leave it out"
+                )
             continue
         row = one.model_dump(mode="json", exclude={"span", "ref_span"}) | {
             "step1": step1,
