@@ -96,6 +96,17 @@ def test_the_table_by_hand(study, records):
     assert (base.words, tuned.words) == (9, 9)
 
 
+def test_people_and_the_reward_rank_the_same_items(study, records):
+    """The mean of a few items stood beside that of all."""
+    only_a = dataclasses.replace(records, rankings=records.rankings[:2])
+    base, tuned = results_of(study.items, study.propositions, only_a).rows
+    assert (base.reward_rank.value, tuned.reward_rank.value) == (2, 1)
+    assert tuned.reward_rank.n == tuned.mean_rank[OVERALL].n == 1
+    unranked = dataclasses.replace(records, rankings=())
+    base, tuned = results_of(study.items, study.propositions, unranked).rows
+    assert (base.reward_rank.value, tuned.reward_rank.value, base.reward_rank.n) == (1.5, 1.5, 2)
+
+
 def test_a_decision_about_what_is_in_dispute_no_more_does_not_count(study, records):
     """Whoever corrected themselves and agreed was overruled by what was decided before."""
     agreed = [one for one in records.answers if (one.annotator, one.prop_id) != ("ben", "b/0")]

@@ -62,7 +62,8 @@ class ModelRow:
     """One model.
 
     proposed, confirmed: by kind, of the propositions that are decided. mean_rank, median_rank: by people, by ranking or
-    "overall", 1 the best. reward_rank: under the reward, None without rewards. words: mean of its captions.
+    "overall", 1 the best. reward_rank: under the reward, of the items that people ranked, or of all as long as there
+    are none; None without rewards. words: mean of its captions.
     """
 
     model: str
@@ -179,7 +180,9 @@ def _model_row(
         for kind in Kind:
             confirmed[kind].append(sum(shares.get(one.prop_id, 0.0) for one in own if one.kind is kind))
     by_order = {order: [r[model] for r in of.values() if model in r] for order, of in ranks.items()}
-    under = [r[model] for r in rewards.values() if model in r]
+    # Of the same items as people's: a mean of others would not be comparable.
+    compared = ranks[OVERALL].keys() or rewards.keys()
+    under = [r[model] for item, r in rewards.items() if model in r and item in compared]
     words = [word_count(item.caption(model)) for item in items.values() if model in item.models]
     return ModelRow(
         model=model,
