@@ -10,7 +10,9 @@ import pytest
 from tests.data.media_files import write_video
 from tests.human_eval.small_study import change_row, small_study, write_small_study
 from tests.human_eval.test_exchange import exported
+from vcap_jax.commands import annotate
 from vcap_jax.commands.annotate import main
+from vcap_jax.human_eval import records
 from vcap_jax.human_eval.answers import StoredAnswers
 from vcap_jax.human_eval.application.access import read_tokens, write_tokens
 from vcap_jax.human_eval.errors import StudyError
@@ -160,6 +162,30 @@ def contents(folder):
         if "sqlite" not in one.name and one.name != LOCK
     }
     return files, assigned
+
+
+@pytest.mark.parametrize("made_by", ["--demo", "--tasks"])
+def test_a_study_whose_making_was_killed_is_made_again(tmp_path, made_by, monkeypatch):
+    """Between its items and its propositions the first were there for good, and every later start an error."""
+    tasks, folder, export = tmp_path / "project.json", tmp_path / "study", ["--export", str(tmp_path / "out")]
+    tasks.write_text(json.dumps([exported()]))
+    options = {"--demo": ["--demo", *export], "--tasks": ["--tasks", str(tasks)]}[made_by]
+    written, replace = [], records.replace_file
+
+    def killed(path, content):
+        replace(path, content)
+        written.append(path)
+        if path.suffix == ".jsonl":
+            raise OSError("killed")
+
+    monkeypatch.setattr(annotate, "DEMO_IMAGES", 1)
+    monkeypatch.setattr(annotate, "DEMO_VIDEOS", 0)
+    with monkeypatch.context() as patched:
+        patched.setattr(records, "replace_file", killed)
+        assert main([str(folder), *options]) != 0
+    assert len(written) == 1
+    assert main([str(folder), *options]) == 0
+    assert {"items.jsonl", "propositions.jsonl"} <= {one.name for one in folder.iterdir()}
 
 
 def test_without_a_folder_it_says_what_to_give(capsys):

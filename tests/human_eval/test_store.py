@@ -305,9 +305,22 @@ def test_an_annotators_items_are_listed_in_time_that_grows_with_their_number(tmp
 
 
 def test_a_question_that_changed_after_it_was_asked_is_refused(store, tmp_path):
+    before = (tmp_path / "propositions.jsonl").read_text()
     change_row(tmp_path / "propositions.jsonl", 0, text="Something else.")
-    with pytest.raises(StudyError, match='item "a" or its propositions changed'):
+    with pytest.raises(StudyError, match='item "a" or its propositions changed') as caught:
         store.open_study(read_study(tmp_path))
+    assert "put it back, and add what is new as another item" in str(caught.value)
+    # What the message says is possible.
+    changed = (tmp_path / "propositions.jsonl").read_text().splitlines(keepends=True)[0]
+    new = changed.replace('"a"', '"c"').replace('"a/0"', '"c/0"')
+    (tmp_path / "propositions.jsonl").write_text(before + new)
+    item = (
+        (tmp_path / "items.jsonl").read_text().splitlines(keepends=True)[0].replace('"id": "a"', '"id": "c"')
+    )
+    with (tmp_path / "items.jsonl").open("a") as file:
+        file.write(item)
+    store.open_study(read_study(tmp_path))
+    assert store.is_assigned("anna", "c")
 
 
 def test_another_seed_is_refused(store, tmp_path):

@@ -128,8 +128,8 @@ def _make(args: argparse.Namespace) -> None:
     if (args.folder / ITEMS).exists():
         raise StudyError(f"{args.folder / ITEMS} is there already: name a new folder")
     found = from_tasks(read_tasks(args.tasks), str(args.tasks))
-    write_rows(args.folder / ITEMS, found.items.values())
     write_rows(args.folder / PROPOSITIONS, found.propositions)
+    write_rows(args.folder / ITEMS, found.items.values())  # last: where they are, a study is complete
     print(
         f"{len(found.items)} items and {len(found.propositions)} propositions in {args.folder}: put the media there, "
         f"and take {len(found.answers)} answers in with --import {args.tasks}"

@@ -239,8 +239,8 @@ def check_asked(db: sqlite3.Connection, study: Study) -> None:
             raise StudyError(f'the item "{item}" was assigned and is no longer in the study: put it back')
         if asked_digest(study, study.items[item]) != digest:
             raise StudyError(
-                f'the item "{item}" or its propositions changed after it was assigned: put it back, or give it another '
-                "id"
+                f'the item "{item}" or its propositions changed after it was assigned: put it back, and add what is '
+                "new as another item with an id of its own"
             )
 
 

@@ -80,9 +80,10 @@ def write_embedded_study(
         for index in range(count):
             scene = sample_scene(modality, seed, index, "human-eval")
             asked.append((_write_item(folder, scene, modality, index, seed, writers), scene, index))
-    write_rows(folder / ITEMS, (item for item, _, _ in asked))
     write_settings(folder, settings)
-    return _write_propositions(folder, asked, seed, overlooked)
+    made = _write_propositions(folder, asked, seed, overlooked)
+    write_rows(folder / ITEMS, made.items)  # last: where they are, a study is complete
+    return made
 
 
 def propose_from_facts(
