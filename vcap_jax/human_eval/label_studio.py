@@ -301,13 +301,11 @@ def _answered(
     """The answers of one annotation, its rankings if all three are there, and how much it leaves open.
     models: by what the captions are called in the task."""
     values: dict[str, JsonObject] = {}
-    steps = {f"{field}_{index}" for field in ("s1", "s2", "n") for index in range(len(asked))}
+    asked_for = {f"{field}_{index}" for field in ("s1", "s2", "n") for index in range(len(asked))}
+    asked_for |= {"annotator", *Ranking}
     for result in _rows(annotation.get("result", []), f"{place}, result"):
         name = str(result.get("from_name"))
-        if name not in steps | {
-            "annotator",
-            *Ranking,
-        }:  # a region, of which there may be many, or a field of others
+        if name not in asked_for:  # a region, of which there may be many, or a field of others
             continue
         if name in values:
             raise StudyError(f"{place}: two results of {name}: leave one out")
