@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import shutil
 import signal
 from pathlib import Path
 
@@ -259,6 +260,83 @@ def test_another_captioner_other_settings_or_inputs_are_refused(folder: Path, tm
     about_file(path).unlink()
     with pytest.raises(CaptionFileError, match="not of this command"):
         write_caption_file(path, Captioner(ReadingEngine()), job_of(folder))
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_another_folder_with_the_same_names_is_another_input(
+    folder: Path, whole: bytes, tmp_path: Path, count: int
+) -> None:
+    path, other = tmp_path / "shared.jsonl", tmp_path / "other"
+    shutil.copytree(folder, other)
+    shares = [Shard(index=index, count=count) for index in range(count)]
+
+    def killed(place: int) -> None:
+        if place == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_caption_file(path, Captioner(ReadingEngine(before=killed)), job_of(folder, shares[0]))
+    for share in shares:
+        with pytest.raises(CaptionFileError, match=r"begun in .*\(files differ\): remove the folder"):
+            write_caption_file(path, Captioner(ReadingEngine()), job_of(other, share))
+    for share in shares:
+        write_caption_file(path, Captioner(ReadingEngine()), job_of(folder, share))
+    for again in (False, True):
+        with pytest.raises(
+            CaptionFileError,
+            match=rf"its captions of 000\.png are of {folder}/000\.png, not of {other}/000\.png: name the inputs as",
+        ):
+            write_caption_file(path, Captioner(ReadingEngine()), job_of(other), retry_failed=again)
+    assert path.read_bytes() == whole
+
+
+def test_of_a_row_without_a_caption_a_manifest_may_name_another_file(tmp_path: Path) -> None:
+    write_pictures(tmp_path, 4)
+    manifest, path, engine = tmp_path / "rows.jsonl", tmp_path / "out.jsonl", ReadingEngine()
+
+    def name(*files: str) -> CaptionJob:
+        rows = [{"id": f"row {place}", "image": file} for place, file in enumerate(files)]
+        manifest.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return job_of(manifest)
+
+    assert write_caption_file(path, Captioner(engine), name("000.png", "01.png"))
+    job = name("000.png", "001.png")
+    assert write_caption_file(path, Captioner(engine), job), "without the option the error stands"
+    assert write_caption_file(path, Captioner(engine), job, retry_failed=True)
+    assert engine.batches == [[0, 1], [1]]
+    assert [caption.files[0].name for caption in read_caption_file(path)] == ["000.png", "001.png"]
+    assert all(caption.texts for caption in read_caption_file(path))
+    with pytest.raises(CaptionFileError, match=r"captions of row 0 are of .*000\.png, not of .*002\.png"):
+        write_caption_file(path, Captioner(engine), name("002.png", "001.png"))
+
+
+@pytest.mark.parametrize("state", ["joined", "begun", "begun with the other"])
+def test_an_earlier_versions_file_says_in_its_rows_of_which_files_it_is(
+    folder: Path, whole: bytes, tmp_path: Path, state: str
+) -> None:
+    """That noted what inputs are called alone."""
+    path, other = tmp_path / "whole.jsonl", tmp_path / "other"
+    shutil.copytree(folder, other)
+    about = json.loads(about_file(path).read_text())
+    del about["files"]
+    about_file(path).write_text(json.dumps(about))
+    engine = ReadingEngine()
+    if state == "joined":
+        with pytest.raises(CaptionFileError, match=r"its captions of 000\.png are of"):
+            write_caption_file(path, Captioner(engine), job_of(other))
+    else:
+        path.unlink()
+        parts_folder(path).mkdir()
+        (parts_folder(path) / "plan.json").write_text(json.dumps(about))
+        rows = [{"place": place, **json.loads(line)} for place, line in enumerate(whole.splitlines()[:4])]
+        if state == "begun with the other":
+            rows = [json.loads(json.dumps(row).replace(str(folder), str(other))) for row in rows]
+        partial = parts_folder(path) / "captions-00000-of-00001.jsonl.partial"
+        partial.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert write_caption_file(path, Captioner(engine), job_of(folder))
+    assert path.read_bytes() == whole
+    asked = {"joined": 0, "begun": 6, "begun with the other": 10}[state]
+    assert sum(map(len, engine.batches)) == asked
 
 
 def test_inputs_that_vanish_meanwhile_are_told_and_nothing_is_lost(folder: Path, tmp_path: Path) -> None:

@@ -49,6 +49,10 @@ def test_a_folder_that_is_named_alone_has_the_ids_that_it_has_as_a_manifest(tmp_
     inputs = Inputs([tmp_path / "folder"])
     assert list(inputs) == read_manifest(tmp_path / "folder")
     assert [sample.id for sample in inputs] == ["deep/000.png", "deep/001.png"]
+    write_pictures(tmp_path / "another" / "deep", 2)
+    counted, another = inputs.counted(), Inputs([tmp_path / "another"]).counted()
+    assert (counted.digest, counted.files) == (another.digest, Inputs(tmp_path / "folder").counted().files)
+    assert counted.files != another.files
 
 
 def test_what_is_named_wrongly_is_told_all_at_once(tmp_path: Path) -> None:

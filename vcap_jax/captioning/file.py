@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import shutil
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -45,7 +45,7 @@ from vcap_jax.captioning.parts import (
 from vcap_jax.data.manifest import Sample
 from vcap_jax.system.errors import VCapError
 from vcap_jax.system.files import write_json, write_through
-from vcap_jax.system.json_values import JsonDict, JsonValue, as_whole, parse_json, read_json_object
+from vcap_jax.system.json_values import JsonDict, JsonObject, as_whole, parse_json, read_json_object
 from vcap_jax.system.shutdown import requested
 
 _NAME = "captions"
@@ -91,11 +91,12 @@ def write_caption_file(
             "seed": job.seed,
             "inputs": job.counted.total,
             "asked": job.counted.digest,
+            "files": job.counted.files,
         }
     )
     parts, earlier = parts_folder(path), earlier_file(path)
     if path.exists():
-        _check_existing(path, about, path)
+        _check_existing(path, about, path, job.inputs)
         if not (retry_failed and any(caption.error is not None for caption in read_caption_file(path))):
             return True
         # Of several processes the first does it. Not among the parts: whoever has just joined them may still be at
@@ -103,8 +104,13 @@ def write_caption_file(
         with suppress(FileNotFoundError):
             path.rename(earlier)
     elif earlier.exists():
-        _check_existing(earlier, about, path)
-    check_plan(parts, about, what="caption file", error=CaptionFileError, as_now=as_noted_now)
+        _check_existing(earlier, about, path, job.inputs)
+
+    def as_now(noted: JsonDict) -> JsonDict:
+        # Earlier versions noted no files. Rows of other ones are not taken up below.
+        return as_noted_now({"files": about["files"], **noted})
+
+    check_plan(parts, about, what="caption file", error=CaptionFileError, as_now=as_now)
     part = part_file(parts, _NAME, job.shard)
     if retry_failed and part.exists() and any("error" in row for row in whole_rows(part)):
         part.rename(partial_file(part))
@@ -155,11 +161,11 @@ def _write_part(
     done = array("Q", [0]) * (last - first)
     for row in whole_rows(partial_file(part)):
         # Of several rows of an input the last counts, here and when the parts are joined.
-        done[_index(row, part) - first] = 0 if retry_failed and "error" in row else _mark(row.get("id"))
+        done[_index(row, part) - first] = 0 if retry_failed and "error" in row else _mark(row)
     if any(done):
         # Where inputs came or went while an earlier attempt was at work, those after them stood in other places.
         for index, sample in enumerate(islice(job.inputs, first, last)):
-            if done[index] != _mark(sample.id):
+            if done[index] != _mark(Caption.failed(index, sample, "").row()):
                 done[index] = 0
     before = count = 0
     found = blake2b(digest_size=16)
@@ -167,8 +173,9 @@ def _write_part(
     def taken() -> Iterator[JsonDict]:
         for caption in captioned:
             if first <= caption.index < last and not done[caption.index - first]:
-                done[caption.index - first] = _mark(caption.id)
-                yield {"place": caption.index, **caption.row()}
+                row = caption.row()
+                done[caption.index - first] = _mark(row)
+                yield {"place": caption.index, **row}
 
     def to_do() -> Iterator[tuple[int, Sample]]:
         for index, sample in enumerate(islice(job.inputs, job.counted.total)):
@@ -184,9 +191,10 @@ def _write_part(
             return
         captions = captioner.placed(to_do(), drawing=job.drawing, seed=job.seed, total=job.counted.total)
         for caption in captions:
-            yield {"place": caption.index, **caption.row()}
+            row = caption.row()
+            yield {"place": caption.index, **row}
             count += 1
-            done[caption.index - first] = _mark(caption.id)
+            done[caption.index - first] = _mark(row)
             if on_caption is not None:
                 on_caption(caption)
             if on_progress is not None:
@@ -251,26 +259,41 @@ def _offsets(part: Path, shard: Shard, job: CaptionJob) -> array[int]:
     return offsets
 
 
-def _mark(identity: JsonValue) -> int:
-    """Of an input that is done, never 0: by which it is known again."""
-    return int.from_bytes(blake2b(str(identity).encode(), digest_size=8).digest(), "big") or 1
+def _mark(row: JsonObject) -> int:
+    """Of an input that is done, never 0: by which it is known again, its id and its files."""
+    known = json.dumps([row.get(key) for key in ("id", "image", "images", "video")])
+    return int.from_bytes(blake2b(known.encode(), digest_size=8).digest(), "big") or 1
 
 
 def _index(row: JsonDict, part: Path) -> int:
     return as_whole(row.get("place"), f"{part}: place")
 
 
-def _check_existing(path: Path, about: JsonDict, joined: Path) -> None:
+def _check_existing(path: Path, about: JsonDict, joined: Path, inputs: Inputs) -> None:
     """joined: the file's name when it is complete, beside which its description lies."""
     beside = about_file(joined)
     if not beside.is_file():
         raise CaptionFileError(f"{path} is there already, and not of this command: give another --out")
-    theirs = as_noted_now(read_json_object(beside))
+    noted = read_json_object(beside)
+    theirs = {**as_noted_now(noted), "files": about["files"]}
     if theirs != about:
         raise CaptionFileError(
             f"{path} is there already, by {theirs.get('writer')}, and is another one ({differing(theirs, about)} "
             "differ): give another --out, or remove it to caption anew"
         )
+    if noted.get("files") == about["files"]:
+        return
+    # Earlier versions noted none; and where there is no caption, a manifest's path may have been mended.
+    for caption, sample in zip(read_caption_file(path), inputs, strict=False):
+        if caption.texts and caption.files != sample.files:
+            raise CaptionFileError(
+                f"{path} is there already, and its captions of {caption.id} are of {_named(caption.files)}, not of "
+                f"{_named(sample.files)}: name the inputs as before, give another --out, or remove it to caption anew"
+            )
+
+
+def _named(files: Iterable[Path]) -> str:
+    return ", ".join(map(str, files))
 
 
 def _changed(missing: int) -> CaptionFileError:

@@ -26,13 +26,14 @@ class InputsError(ProblemsError):
 
 @dataclass(frozen=True, kw_only=True)
 class Counted:
-    """How many inputs there are, by kind, and a digest of which they are. others: files of folders that are neither
-    picture nor clip by their names."""
+    """How many inputs there are, by kind. digest: of which they are; files: of what their files are called, as two
+    folders may hold the same names. others: files of folders that are neither picture nor clip by their names."""
 
     images: int
     videos: int
     others: int
     digest: str
+    files: str
 
     @property
     def total(self) -> int:
@@ -70,15 +71,20 @@ class Inputs:
     def counted(self) -> Counted:
         """Goes through all names once; opens no picture. Raises ManifestError, and InputsError if there is nothing."""
         counts = {"image": 0, "video": 0}
-        others, digest = 0, hashlib.blake2b(digest_size=16)
+        others, digest, files = 0, hashlib.blake2b(digest_size=16), hashlib.blake2b(digest_size=16)
         for sample in self._all():
             if sample is None:
                 others += 1
                 continue
             counts[sample.modality] += 1
             digest.update(identified(sample))
+            files.update(json.dumps([str(file) for file in sample.files]).encode())
         found = Counted(
-            images=counts["image"], videos=counts["video"], others=others, digest=digest.hexdigest()
+            images=counts["image"],
+            videos=counts["video"],
+            others=others,
+            digest=digest.hexdigest(),
+            files=files.hexdigest(),
         )
         if not found.total:
             named = ", ".join(map(str, self._named))
