@@ -17,9 +17,9 @@ class Captioning:
     """Answers with the pictures' hash and the seed.
 
     speechless: pictures that get nothing but blanks; endless: whose captions are cut off. finish: why all others end.
-    thoughts: what stands before each, unless it is asked not to think. lost: requests, by their number, that get a
-    server error. owned_by: "vllm" makes it known as a server that keeps media. before: awaited before each answer, with
-    the request.
+    thoughts: what stands before each, unless it is asked not to think. said: in place of each, if not "". lost:
+    requests, by their number, that get a server error. owned_by: "vllm" makes it known as a server that keeps media.
+    before: awaited before each answer, with the request.
     """
 
     def __init__(self) -> None:
@@ -28,6 +28,7 @@ class Captioning:
         self.speechless: set[str] = set()
         self.endless: set[str] = set()
         self.finish, self.thoughts = "stop", ""
+        self.said: str | None = ""
         self.lost: set[int] = set()
         self.before: Callable[[dict], Awaitable[object]] | None = None
 
@@ -47,8 +48,9 @@ class Captioning:
         text = " " if picture in self.speechless else f"Picture {picture}, seed {body['seed']}."
         asked_not_to = body.get("chat_template_kwargs", {}).get("enable_thinking") is False
         text = text if asked_not_to else self.thoughts + text
+        content = text if self.said == "" else self.said
         finish = "length" if picture in self.endless else self.finish
-        choice = {"index": 0, "finish_reason": finish, "message": {"role": "assistant", "content": text}}
+        choice = {"index": 0, "finish_reason": finish, "message": {"role": "assistant", "content": content}}
         return web.json_response({"id": "x", "model": "a-captioner", "choices": [choice]})
 
 

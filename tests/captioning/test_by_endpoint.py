@@ -12,7 +12,7 @@ from tests.captioning.server import Captioning, served
 from tests.patience import GUARD_S
 from vcap_jax.captioning.captioner import Captioner
 from vcap_jax.captioning.engines import Drawing
-from vcap_jax.captioning.file import CaptionJob, about_file, write_caption_file
+from vcap_jax.captioning.file import CaptionJob, about_file, read_caption_file, write_caption_file
 from vcap_jax.captioning.inputs import Inputs
 from vcap_jax.captioning.parts import parts_folder
 from vcap_jax.configuration import ConfigError
@@ -99,6 +99,29 @@ def test_a_caption_at_its_limit_is_cut_off_by_whatever_name(tmp_path: Path, fini
     with served(captioning) as url, load(url) as captioner:
         (found,) = captioner.stream(write_pictures(tmp_path, 1))
     assert found.truncated == (True,)
+
+
+@pytest.mark.parametrize("content", [None, "<think>Is it red? "])
+def test_one_that_is_cut_off_in_its_thoughts_is_none_and_is_tried_again_when_asked(
+    tmp_path: Path, content: str | None
+) -> None:
+    write_pictures(tmp_path / "in", 2)
+    inputs, path, captioning = Inputs([tmp_path / "in"]), tmp_path / "out.jsonl", Captioning()
+    job = CaptionJob(inputs=inputs, counted=inputs.counted(), drawing=Drawing())
+    captioning.said, captioning.finish = content, "length"
+    with served(captioning) as url, load(url, "rollout.max_completion_length=9") as captioner:
+        assert write_caption_file(path, captioner, job)
+        rows = list(read_caption_file(path))
+        assert [row.texts for row in rows] == [(), ()]
+        assert all(
+            "cut_off: its 9 tokens were used up before any text: raise" in str(row.error) for row in rows
+        )
+        assert len(captioning.bodies) == 2, (
+            "with its own seed it would be cut off again: it is asked for once"
+        )
+        captioning.said, captioning.finish = "", "stop"
+        assert write_caption_file(path, captioner, job, retry_failed=True)
+    assert all(caption.text.startswith("Picture ") for caption in read_caption_file(path))
 
 
 def test_a_request_goes_ahead_only_where_a_picture_is_captioned_more_than_once(tmp_path: Path) -> None:

@@ -101,6 +101,13 @@ class EndpointCaptioner:
             prefetch=prefetch or threads,
             on_bad_sample=on_bad_sample,
         )
+        self._cut_off = Failure(
+            reason="cut_off",
+            detail=f"its {rollout.max_completion_length} tokens were used up before any text: raise "
+            "rollout.max_completion_length (--max-tokens; of references references.max_completion_length), or serve "
+            "the model without thinking",
+        )
+        """Of an answer that has been read: what fails in reading would be asked for again."""
         self._in_flight = max(2, endpoint.concurrency * len(endpoint.urls) // self._each)
         self._client = JudgeClient(self._endpoint, role=CAPTIONER, say=say)
         self._model = ""
@@ -208,7 +215,8 @@ class EndpointCaptioner:
             own = dataclasses.replace(shown, fields=fields, of_vllm=_SILENT)
             prefix = shown.key if several else None
             answer = await self._client.ask(messages, _read, shown=own, route=shown.key, prefix=prefix)
-            return answer.result
+            result = answer.result
+            return self._cut_off if isinstance(result, _Text) and not result.text else result
 
         results = await asyncio.gather(*(one(k) for k in range(self._each)))
         texts = [result for result in results if isinstance(result, _Text)]
