@@ -75,12 +75,62 @@ def test_a_variable_rate_is_sampled_evenly_in_time(tmp_path: Path) -> None:
     index = index_video(write_video(tmp_path / "a.mkv", 30, ticks=ticks))
     assert not index.constant_rate
     assert index.duration == pytest.approx(10, rel=0.1)
+    assert index.duration == pytest.approx(10.1), "the last packet says how long its frame is shown"
     indices = choose_frames(index, VideoSettings(fps=0.5)).tolist()
     times = [index.times[i] for i in indices]
     assert times[0] == 0
     assert times[-1] == pytest.approx(10.0)
     np.testing.assert_allclose(np.diff(times), 10 / (len(times) - 1), atol=1.0)
     assert_frames(np.stack(list(read_frames(index, indices))), indices)
+
+
+@pytest.mark.parametrize(
+    ("shown", "seconds"),
+    [
+        ([100] * 9 + [3000], 3.9),
+        ([100, 1000, 50, 3000], 4.15),
+        ([40, 5000], 5.04),
+        ([4000], 4.0),
+        ([1000, 3000, 100], 4.1),
+    ],
+)
+def test_a_last_frame_that_is_held_is_shown_as_long_as_the_file_says(
+    tmp_path: Path, shown: list[int], seconds: float
+) -> None:
+    path = tmp_path / "a.gif"
+    first, *others = (Image.new("RGB", (48, 32), (level(i),) * 3) for i in range(len(shown)))
+    first.save(path, save_all=True, append_images=others, duration=shown)
+    index = index_video(path)
+    assert index.times[-1] == pytest.approx(sum(shown[:-1]) / 1000)
+    assert index.duration == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [
+        ("00:00:23.000", 23.0),
+        ("00:00:10.000", 10.0),  # what lies behind the end of the stream is not shown
+        ("00:00:01.000", 23.0),  # there are frames after that
+    ],
+)
+def test_a_constant_rate_that_ends_on_a_held_frame_is_as_long_as_its_stream(
+    tmp_path: Path, seconds: str, told: float
+) -> None:
+    """A screen recording that ends still."""
+    moving, path = write_video(tmp_path / "moving.mkv", 31), tmp_path / "held.mkv"
+    with av.open(str(moving)) as old, av.open(str(path), "w") as new:
+        stream = new.add_stream_from_template(old.streams.video[0])
+        for packet in old.demux(old.streams.video[0]):
+            if packet.size:
+                packet.stream, packet.duration = stream, 20_000 if packet.pts == 3000 else 100
+                new.mux(packet)
+    data = path.read_bytes()
+    place = data.index(b"00:00:23.0")
+    path.write_bytes(data[:place] + seconds.encode() + data[place + len(seconds) :])
+    index = index_video(path)
+    assert index.constant_rate
+    assert (index.times[-1], index.duration) == (3.0, pytest.approx(told))
+    assert index_video(moving).duration == 3.0 + 1 / 10, "bit for bit"
 
 
 @pytest.mark.parametrize(

@@ -186,7 +186,7 @@ def _moving(source: Path, container: av.container.InputContainer) -> av.video.Vi
 
 def _index(source: Path, container: av.container.InputContainer) -> VideoIndex:
     stream = _moving(source, container)
-    count, end = 0, 0
+    count, end, last = 0, 0, (-math.inf, 0)
     shown: dict[int, bool] = {}
     # AVI has no presentation times: FFmpeg counts its packets, which are in another order where there are B-frames.
     timed = container.format.name != "avi" or not stream.codec_context.has_b_frames
@@ -200,6 +200,7 @@ def _index(source: Path, container: av.container.InputContainer) -> VideoIndex:
         else:
             shown[packet.pts] = packet.is_keyframe
             end = max(end, packet.pts + (packet.duration or 0))
+            last = max(last, (packet.pts, packet.duration or 0))
     if count == 0:
         raise MediaError(f"{source}: a video of no frames: replace the file or drop the row")
     unit = float(stream.time_base) if stream.time_base else 0.0
@@ -236,6 +237,14 @@ def _index(source: Path, container: av.container.InputContainer) -> VideoIndex:
         if not constant:
             times = tuple(seconds)
             fps = (count - 1) / span
+    duration = times[-1] + 1 / fps
+    if ticks and last[1] > 0:
+        told = span + last[1] * unit
+        if promised > times[-1]:
+            told = min(told, promised)
+        # The last frame may be held. Where it is not, a constant rate tells the end more exactly than its packets.
+        if not constant or told > times[-1] + 1.5 / fps:
+            duration = told
     turned = _turned(first, stream.codec_context.name)
     height, width = (first.width, first.height) if turned.diagonal else (first.height, first.width)
     return VideoIndex(
@@ -244,7 +253,7 @@ def _index(source: Path, container: av.container.InputContainer) -> VideoIndex:
         times=times,
         keys=_key_indices(ticks, shown),
         fps=fps,
-        duration=times[-1] + 1 / fps,
+        duration=duration,
         height=height,
         width=width,
         turned=turned,
