@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -62,17 +63,35 @@ def test_rows_of_a_held_out_picture_are_not_trained_on() -> None:
     assert len(trained) + len(held) < len(everything)
 
 
+def test_files_are_looked_at_only_where_something_is_held_out_and_each_folder_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On network storage every part of a path costs a round trip."""
+    looked: list[str] = []
+    follow = os.path.realpath
+    monkeypatch.setattr(os.path, "realpath", lambda path: looked.append(str(path)) or follow(path))
+    everything = samples(200)
+    check_apart(everything, [])
+    assert divided(everything, 0.0, 0) == (everything, [])
+    assert not looked
+    check_apart(*divided(everything, 0.1, 0))
+    assert set(looked) == {"/media"}
+    assert len(looked) <= 2
+
+
 @pytest.mark.parametrize(
     ("row", "what"),
     [
         ({"id": "a", "image": "other.png"}, "the id"),
         ({"id": "z", "image": "x/../a.png"}, "a file"),
         ({"id": "z", "image": "link.png"}, "a file"),
+        ({"id": "z", "image": "linked/a.png"}, "a file"),
     ],
 )
 def test_a_held_out_sample_that_is_trained_on_is_refused(tmp_path: Path, row: dict, what: str) -> None:
     (tmp_path / "x").mkdir()
     (tmp_path / "link.png").symlink_to("a.png")
+    (tmp_path / "linked").symlink_to(".")
     (tmp_path / "train.jsonl").write_text(json.dumps({"id": "a", "image": "a.png"}) + "\n")
     (tmp_path / "held.jsonl").write_text(json.dumps(row) + "\n")
     trained, held = (read_manifest(tmp_path / name) for name in ("train.jsonl", "held.jsonl"))

@@ -3,9 +3,10 @@ manifest holds."""
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from vcap_jax.data.errors import ManifestError
@@ -35,18 +36,22 @@ def divided(samples: Sequence[Sample], share: float, seed: int) -> tuple[list[Sa
         (held if is_held_out(sample.id, share, seed) else trained).append(sample)
     if not held:
         return trained, held
-    shown = {_name(file) for sample in held for file in sample.files}
-    return [sample for sample in trained if not any(_name(file) in shown for file in sample.files)], held
+    name = _namer()
+    shown = {name(file) for sample in held for file in sample.files}
+    return [sample for sample in trained if not any(name(file) in shown for file in sample.files)], held
 
 
 def check_apart(trained: Sequence[Sample], heldout: Sequence[Sample]) -> None:
     """Raises ManifestError if a held-out sample is trained on: by its id, which names its references too, or by a
     file."""
+    if not heldout:
+        return
+    name = _namer()
     ids = {sample.id: sample for sample in trained}
-    files = {_name(file): sample for sample in trained for file in sample.files}
+    files = {name(file): sample for sample in trained for file in sample.files}
     for sample in heldout:
         shared = [ids[sample.id]] if sample.id in ids else []
-        shared += [files[_name(file)] for file in sample.files if _name(file) in files]
+        shared += [files[name(file)] for file in sample.files if name(file) in files]
         if shared:
             what = "the id" if shared[0].id == sample.id else "a file"
             raise ManifestError(
@@ -61,5 +66,13 @@ def _number(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
 
 
-def _name(file: Path) -> str:
-    return os.path.realpath(file)  # a link shows what it leads to
+def _namer() -> Callable[[Path], str]:
+    """What a file is called where links are followed: a link shows what it leads to. Each folder is looked at once, for
+    on network storage every part of a path costs a round trip."""
+    folder = functools.cache(lambda path: os.path.realpath(path).rstrip("/"))
+
+    def name(file: Path) -> str:
+        linked = os.path.islink(file)  # noqa: PTH114 - is_symlink raises where a folder may not be looked into
+        return os.path.realpath(file) if linked else f"{folder(file.parent)}/{file.name}"
+
+    return name
