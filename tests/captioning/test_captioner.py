@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,13 @@ from PIL import Image
 import vcap_jax
 from tests.captioning.engine import ReadingEngine, write_pictures
 from vcap_jax.captioning.captioner import Captioner
+from vcap_jax.captioning.engines import Part, Pixels
 from vcap_jax.captioning.inputs import Inputs
 from vcap_jax.configuration import ConfigError
 from vcap_jax.data.errors import MediaError
+from vcap_jax.data.pipeline import BadSample
+from vcap_jax.rollout.captioner import Captioned
+from vcap_jax.rollout.sampler import RolloutConfig
 from vcap_jax.world.dataset import write_dataset
 
 
@@ -63,6 +67,31 @@ def test_a_stream_goes_on_without_what_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(MediaError, match=r"001\.png: not a readable image"):
         captioner.caption(paths)
     assert [c.error is None for c in captioner.stream([paths[1]])] == [False]
+
+
+def test_what_fails_is_named_whatever_its_name_is(tmp_path: Path) -> None:
+    """Also where the reason does not name it, as of a picture that is too long."""
+    (path,) = write_pictures(tmp_path, 1)
+    other = path.rename(tmp_path / "sample 2 x.png")
+    reasons = ["too long: crop it", "sample 1 has 9 patches", f"{other}: sample 2 x.png has nothing"]
+
+    class Failing(ReadingEngine):
+        def captions(
+            self, parts: Iterable[Part], rollout: RolloutConfig, *, seed: int, pixels: Pixels
+        ) -> Iterator[Captioned | BadSample]:
+            for part in parts:
+                for sample in part.samples:
+                    yield BadSample(id=sample.id, reason=reasons[int(sample.id)])
+
+    found = list(Captioner(Failing()).stream([other] * 3))
+    assert [caption.error for caption in found] == [reasons[0], f"{other} has 9 patches", reasons[2]]
+    assert [caption.named_error for caption in found] == [
+        f"{other}: {reasons[0]}",
+        *(c.error for c in found[1:]),
+    ]
+    with pytest.raises(MediaError) as raised:
+        Captioner(Failing()).caption(other)
+    assert str(raised.value) == f"{other}: too long: crop it"
 
 
 def test_a_stream_of_any_length_is_read_as_it_is_needed(tmp_path: Path) -> None:

@@ -39,6 +39,14 @@ class Caption:
             )
         return self.texts[0]
 
+    @property
+    def named_error(self) -> str:
+        """Why it has failed, with its id before it unless the reason begins with that, or with a path that ends in
+        it; empty where it has not failed."""
+        error = self.error or ""
+        named = error.partition(": ")[0].endswith(self.id) or error.startswith(f"{self.id} ")
+        return error if named or not error else f"{self.id}: {error}"
+
     @classmethod
     def failed(cls, index: int, sample: Sample, reason: str) -> Caption:
         """Of an input that could not be captioned."""

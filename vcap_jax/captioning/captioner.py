@@ -152,7 +152,7 @@ class Captioner:
         found = list(self.stream(inputs, sample=sample, temperature=temperature, seed=seed))
         for caption in found:
             if caption.error is not None:
-                raise MediaError(caption.error)
+                raise MediaError(caption.named_error)
         return [caption.text for caption in sorted(found, key=lambda caption: caption.index)]
 
     def stream(
@@ -209,7 +209,10 @@ class Captioner:
         for done in self._engine.captions(parts, rollout, seed=seed, pixels=pixels):
             if isinstance(done, BadSample):
                 one = in_work.pop(done.id)
-                reason = done.reason.replace(f"sample {done.id} ", f"{one.sample.id} ")
+                inside = f"sample {done.id} "
+                reason = done.reason
+                if reason.startswith(inside):
+                    reason = f"{one.sample.id} {reason.removeprefix(inside)}"
                 yield Caption.failed(one.index, one.sample, reason)
             else:
                 yield _caption(in_work.pop(done.sample.id), done)

@@ -200,9 +200,7 @@ def _write_page(args: Namespace, captioner: Captioner, captions: Iterable[Captio
 
 def _show(caption: Caption, *, quiet: bool) -> None:
     if caption.error is not None:
-        # An error begins with the file's path, which ends in the id where that is a path too.
-        named = "" if caption.error.partition(":")[0].endswith(caption.id) else f"{caption.id}: "
-        tell(f"not captioned: {named}{caption.error}")
+        tell(f"not captioned: {caption.named_error}")
     if not quiet:
         for text in caption.texts:
             print(f"{caption.id}: {text}", flush=True)
