@@ -54,6 +54,10 @@ def test_rows_become_samples_with_paths_beside_the_manifest(tmp_path: Path) -> N
             [{"id": "a", "images": ["a.png", "iVBO" * 9999]}],
             r":1: .*the file itself, '(iVBO){8}'\.\.\.: write it",
         ),
+        (
+            [{"id": "a", "image": "a\0.png"}],
+            r""":1: "image" is 'a\\x00\.png', and no file's path has a NUL: correct""",
+        ),
         ([{"id": "a", "image": "a.png", "prompt": ""}], r'"prompt" must be'),
         ([{"id": "a", "image": "a.png", "references": "text"}], r'"references" must be'),
         ([{"id": "a", "imgae": "a.png"}], r':1: unknown key "imgae"; the nearest is "image"'),

@@ -170,6 +170,10 @@ def _sample(row: JsonObject, source: Path, number: int) -> Sample:
                 f'{where}: "{key}" is no path but the file itself, {name[:32]!r}...: write it into a file and '
                 "give its path"
             )
+        if "\0" in name:
+            raise ManifestError(
+                f'{where}: "{key}" is {name!r}, and no file\'s path has a NUL: correct the path'
+            )
         if is_address(name):
             raise ManifestError(
                 f"{where}: {name} is an address, and files must be local: download it, give its path"
