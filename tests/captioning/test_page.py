@@ -33,10 +33,10 @@ def test_one_page_needs_no_other_file(tmp_path: Path) -> None:
         caption(0, pictures[0], "A <b>bold</b> & true caption."),
         caption(1, clip, "first", "cut"),
         caption(2, pictures[2], error="002.png: not a readable image"),
-        caption(3, pictures[1], "left out"),
+        caption(3, pictures[1], "left out", error="left out"),
     ]
     page = tmp_path / "out" / "page.html"
-    write_caption_page(captions, page, title="By <someone>", total=4, limit=3)
+    write_caption_page(captions, page, title="By <someone>", total=4, failed=2, limit=3)
     text = page.read_text()
     assert "A &lt;b&gt;bold&lt;/b&gt; &amp; true caption." in text
     assert "By &lt;someone&gt;" in text
@@ -47,5 +47,17 @@ def test_one_page_needs_no_other_file(tmp_path: Path) -> None:
     assert "0.0 s</figcaption>" in text
     assert text.count("cut off") == 1
     assert "002.png: not a readable image" in text
-    assert "4 inputs, the first 3 shown, 1 without a caption" in text
+    assert "4 inputs, the first 3 shown, 2 without a caption, or not all" in text, "one of them is not shown"
     assert "left out" not in text
+
+
+def test_a_picture_that_is_gone_is_told_of_beside_its_caption(tmp_path: Path) -> None:
+    gone, broken = tmp_path / "gone.png", tmp_path / "broken.png"
+    broken.write_bytes(b"broken")
+    page, why = tmp_path / "page.html", "broken.png: not a readable image"
+    captions = [caption(0, gone, "A cat."), caption(1, broken, error=why)]
+    write_caption_page(captions, page, title="By someone", total=2, failed=1)
+    text = page.read_text()
+    assert "A cat." in text
+    assert f"{gone}: no such file" in text
+    assert text.count("not a readable image") == 1

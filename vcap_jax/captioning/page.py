@@ -23,34 +23,36 @@ _PICTURE, _FRAME = 384, 208
 
 
 def write_caption_page(
-    captions: Iterable[Caption], path: Path, *, title: str, total: int, limit: int = 300
+    captions: Iterable[Caption], path: Path, *, title: str, total: int, failed: int, limit: int = 300
 ) -> None:
     """Writes the page of the first ``limit`` captions.
 
     Pictures are scaled down and embedded; a clip is a strip of frames with their times. title: above everything, who
-    captioned. total: how many captions there are.
+    captioned. total: how many captions there are; failed: how many of them lack a text.
     """
-    first = list(islice(captions, limit))
-    shown = [{"caption": caption, "frames": _frames(caption)} for caption in first]
-    failed = sum(caption.error is not None for caption in first)
+    shown = [_shown(caption) for caption in islice(captions, limit)]
     templates = page_templates("vcap_jax.captioning")
     write_page(path, templates, "captions.html", title=title, shown=shown, total=total, failed=failed)
 
 
-def _frames(caption: Caption) -> tuple[SampleFrame, ...]:
-    """None for files that cannot be read: the page says why beside them."""
+def _shown(caption: Caption) -> dict[str, object]:
+    """With why there is no picture, for files that cannot be read any more."""
     try:
-        if caption.modality == "video":
-            index = index_video(caption.files[0])
-            chosen = choose_frames(index, EvenFrames(fps=_STRIP, most=_STRIP)).tolist()
-            return tuple(
-                picture(_small(pixels, _FRAME), timestamp=index.times[i] - index.times[0])
-                for i, pixels in zip(chosen, read_frames(index, chosen), strict=True)
-            )
-        edge = _PICTURE if len(caption.files) == 1 else _FRAME
-        return tuple(picture(_small(decode_image(file), edge)) for file in caption.files)
-    except MediaError:
-        return ()
+        return {"caption": caption, "frames": _frames(caption), "gone": ""}
+    except MediaError as error:
+        return {"caption": caption, "frames": (), "gone": str(error)}
+
+
+def _frames(caption: Caption) -> tuple[SampleFrame, ...]:
+    if caption.modality == "video":
+        index = index_video(caption.files[0])
+        chosen = choose_frames(index, EvenFrames(fps=_STRIP, most=_STRIP)).tolist()
+        return tuple(
+            picture(_small(pixels, _FRAME), timestamp=index.times[i] - index.times[0])
+            for i, pixels in zip(chosen, read_frames(index, chosen), strict=True)
+        )
+    edge = _PICTURE if len(caption.files) == 1 else _FRAME
+    return tuple(picture(_small(decode_image(file), edge)) for file in caption.files)
 
 
 def _small(pixels: np.ndarray, edge: int) -> np.ndarray:

@@ -161,7 +161,7 @@ def _to_screen(args: Namespace, captioner: Captioner, job: CaptionJob) -> int:
             if args.page is not None and caption.index < args.page_limit:
                 for_page.append(caption)
     if args.page is not None:
-        _write_page(args, captioner, sorted(for_page, key=lambda caption: caption.index), done)
+        _write_page(args, captioner, sorted(for_page, key=lambda caption: caption.index), done, failed)
     return _status(failed, done)
 
 
@@ -183,18 +183,20 @@ def _to_file(args: Namespace, captioner: Captioner, job: CaptionJob) -> int:
     failed = sum(caption.error is not None for caption in read_caption_file(args.out))
     tell(f"{args.out}: {job.counted.total - failed} of {job.counted.total} inputs captioned")
     if args.page is not None:
-        _write_page(args, captioner, read_caption_file(args.out), job.counted.total)
+        _write_page(args, captioner, read_caption_file(args.out), job.counted.total, failed)
     status = _status(failed, job.counted.total)
     if failed and not args.retry_failed:
         tell("the same command with --retry-failed tries them again")
     return status
 
 
-def _write_page(args: Namespace, captioner: Captioner, captions: Iterable[Caption], total: int) -> None:
+def _write_page(
+    args: Namespace, captioner: Captioner, captions: Iterable[Caption], total: int, failed: int
+) -> None:
     from vcap_jax.captioning.page import write_caption_page
 
     title = f"Captions by {captioner.name}"
-    write_caption_page(captions, args.page, title=title, total=total, limit=args.page_limit)
+    write_caption_page(captions, args.page, title=title, total=total, failed=failed, limit=args.page_limit)
     tell(f"page: {args.page}")
 
 
