@@ -46,13 +46,11 @@ FSDP_AXES = ("fsdp", "odd")
 GROUP_AXES = ("data", *FSDP_AXES)
 
 _SIZES = ("data", "fsdp", "tensor")
-
 _ODD_FLAG = "xla_enable_hlo_sharding_v3"
 """From JAX 0.11 on XLA has a third way of writing down how arrays are split. With it XLA of 0.11.2 and of 0.12.0.1 ends
 the process with a failed check where a mesh has an odd factor; with this flag false it keeps to the second way."""
 
 logger = logging.getLogger(__name__)
-
 
 _Size = Literal[-1] | Annotated[int, Field(ge=1)]
 
