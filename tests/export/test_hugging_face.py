@@ -29,8 +29,10 @@ from vcap_jax.export.hugging_face import (
 from vcap_jax.models.errors import CheckpointError
 from vcap_jax.models.lora import LoraConfig
 from vcap_jax.models.policy import ModelConfig
+from vcap_jax.models.qwen3_vl.family import Qwen3VLFamily
 from vcap_jax.parallel.sharding import MeshConfig, Placement
 from vcap_jax.report.run_folder import RunFolder
+from vcap_jax.report.step_log import LogError
 from vcap_jax.run.config import RunConfig
 from vcap_jax.run.model_loading import load_model, load_policy
 from vcap_jax.training.checkpoint import Checkpointer
@@ -323,6 +325,17 @@ def test_an_export_that_fails_leaves_nothing_and_one_that_was_killed_is_named(
     (there / ".unfinished").mkdir()
     with pytest.raises(ConversionError, match="there holds an export that was ended before it was whole"):
         checkpoint_to_hf(lora_run.root, there)
+
+
+def test_a_run_whose_records_are_damaged_is_told_of_before_weights_are_written(
+    lora_run, tmp_path, monkeypatch
+):
+    shutil.copytree(lora_run.root, tmp_path / "run")
+    (tmp_path / "run" / "metrics.jsonl").write_text('{"step": 1}\n\x00\n{"step": 2}\n')
+    monkeypatch.setattr(Qwen3VLFamily, "save", lambda *_, **__: pytest.fail("weights were written"))
+    with pytest.raises(LogError, match=r"metrics\.jsonl.* 2"):
+        checkpoint_to_hf(tmp_path / "run", tmp_path / "exported")
+    assert not (tmp_path / "exported").exists()
 
 
 def test_a_target_that_cannot_be_one_is_named_before_work(tmp_path):

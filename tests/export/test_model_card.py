@@ -26,6 +26,7 @@ from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.run.checkpoint_source import lineage
 from vcap_jax.run.config import RunConfig
+from vcap_jax.run.judge_record import note_judge
 from vcap_jax.sft.config import SFTConfig
 from vcap_jax.world.backbone import BACKBONE_FOLDER
 
@@ -198,6 +199,28 @@ def test_held_out_samples_of_ones_own_are_counted_apart_and_told_of_the_step(
     assert f"train.jsonl, images: {3 - held} rows" in text
 
 
+def test_held_out_samples_that_failed_are_not_counted_to_the_mean(
+    tmp_path: Path, photographs: RunConfig
+) -> None:
+    made = run(tmp_path / "run", photographs)
+    reward = Value(value=0.5, low=0.125, high=0.75, n=7, method="m")
+    results = Results(
+        evaluator="judged", when="step-2", step=2, metrics={"reward": reward}, items=9, failed=2
+    )
+    results.write(made.evaluation("judged") / "step-2.json")
+    _, text = card(made.root, tmp_path / "card")
+    assert "| held-out samples | 9, of which 2 failed: reward 0.5 (0.125 to 0.75) (mean" in text
+
+
+def test_the_judge_is_named_that_the_run_noted_wherever_it_keeps_judgements(
+    tmp_path: Path, photographs: RunConfig
+) -> None:
+    judge = JudgeConfig(urls=("http://10.0.0.5:8000/v1",), store=str(tmp_path / "shared.sqlite"))
+    made = run(tmp_path / "run", dataclasses.replace(photographs, judge=judge))
+    note_judge(made, "/models/Qwen3-VL-32B", {})
+    assert "| judge | Qwen3-VL-32B |" in card(made.root, tmp_path / "card")[1]
+
+
 def test_the_settings_make_the_same_run(photographs: RunConfig, tmp_path: Path) -> None:
     mine = dataclasses.replace(photographs, sft=SFTConfig(captions="/home/someone/best.jsonl", epochs=3))
     (tmp_path / "run.yaml").write_text(yaml.safe_dump(settings(mine)))
@@ -224,6 +247,25 @@ def test_the_card_of_adapters_says_how_they_are_loaded(tmp_path: Path, photograp
     assert 'PeftModel.from_pretrained(model, "adapter")' in text
     assert "`adapter_config.json` names the base by where it lay" in text
     assert "--step 2 --adapter" in text
+
+
+def test_the_card_of_adapters_on_what_a_run_trained_names_that_and_no_untrained_base(
+    tmp_path: Path, photographs: RunConfig
+) -> None:
+    run(tmp_path / "full", photographs)
+    lora = ModelConfig(
+        path=str(tmp_path / "full"), step=2, lora=LoraConfig(rank=2, targets=("q_proj", "up_proj"))
+    )
+    made = run(tmp_path / "private" / "run", dataclasses.replace(photographs, model=lora))
+    metadata, text = card(made.root, tmp_path / "adapter", adapter=True)
+    assert metadata["license"] == "other"
+    assert not {"base_model", "base_model_relation"} & set(metadata)
+    assert 'base = "BASE"' in text
+    assert "The base is `full` at step 2" in text
+    assert "`python launch/convert.py to-hf full FOLDER --step 2`" in text
+    assert "| base | `full` at step 2 from `Qwen3-VL-8B-Instruct` |" in text
+    # Merged they lie on what is named.
+    assert card(made.root, tmp_path / "merged")[0]["base_model"] == "Qwen3-VL-8B-Instruct"
 
 
 def test_the_card_of_a_supervised_run_from_a_run(tmp_path: Path, photographs: RunConfig) -> None:

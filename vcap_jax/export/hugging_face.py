@@ -36,7 +36,7 @@ from vcap_jax.models.lora_files import CONFIG_FILE, save_adapter
 from vcap_jax.parallel.sharding import MeshConfig, Placement
 from vcap_jax.report.best_checkpoint import AskedStep
 from vcap_jax.report.run_folder import RunFolder
-from vcap_jax.run.checkpoint_source import Lineage, checkpoint_source, lineage, load_captioner
+from vcap_jax.run.checkpoint_source import Lineage, checkpoint_source, lineage, load_captioner, under_adapters
 from vcap_jax.run.config import RunConfig
 from vcap_jax.run.model_loading import PARAMS_FOLDER, load_model
 from vcap_jax.system.errors import VCapError
@@ -95,6 +95,8 @@ def checkpoint_to_hf(
         line, model = _trained(source, step, placement)
         trained_step = line.runs[0].source.step
     with _whole(target) as folder:
+        # First: what it reads of the runs may be damaged.
+        write_model_card(folder, family=model.family(), base=line.origin, runs=line.runs, dtype=dtype)
         kept = model.family().save(model, folder, dtype=jnp.dtype(dtype))
         _write_small_files(model.family(), line.origin, folder)
         if line.runs:
@@ -102,7 +104,6 @@ def checkpoint_to_hf(
             write_captioning(run, folder)
         else:
             _copy_of(line.origin, folder, CAPTIONING_FILE)
-        write_model_card(folder, family=model.family(), base=line.origin, runs=line.runs, dtype=dtype)
     return Exported(trained_step, kept)
 
 
@@ -125,13 +126,13 @@ def adapter_to_peft(
             f"{source} trained the parameters themselves and has no adapters: leave --adapter out"
         )
     # Not always the origin: adapters may have been put on what a run had trained.
-    full = next((run.source for run in line.runs if run.model.lora is None), None)
+    full = under_adapters(line.runs)
     base = line.origin.absolute() if full is None else replace(full, path=str(full.folder.absolute()))
     with _whole(target) as folder:
-        save_adapter(model, folder, lora, base=str(base), dtype=jnp.dtype(dtype))
         write_model_card(
             folder, family=model.family(), base=line.origin, runs=line.runs, dtype=dtype, adapter=True
         )
+        save_adapter(model, folder, lora, base=str(base), dtype=jnp.dtype(dtype))
     return line.runs[0].source.step
 
 

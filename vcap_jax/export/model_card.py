@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import yaml
@@ -17,7 +18,7 @@ from vcap_jax.export.run_facts import RunFacts, public_text, run_facts, settings
 from vcap_jax.models.family import ModelFamily
 from vcap_jax.models.lora import LoraConfig
 from vcap_jax.report.run_folder import RunFolder
-from vcap_jax.run.checkpoint_source import TrainedRun
+from vcap_jax.run.checkpoint_source import TrainedRun, export_command, under_adapters
 from vcap_jax.run.config import RunConfig
 from vcap_jax.system.files import replace_file
 from vcap_jax.system.json_values import JsonObject, as_list, as_number
@@ -56,13 +57,22 @@ def write_model_card(
     """
     facts = run_facts(RunFolder(runs[0].source.folder), runs[0].source.step) if runs else None
     name, licence = base_name(base), _licence(base)
-    parts = [_front_matter(facts, family, name if runs else None, licence, adapter=adapter)]
+    full = under_adapters(runs) if adapter else None
+    # Adapters on what a run has trained fit nothing that has an id.
+    known = name if runs and full is None else None
+    parts = [_front_matter(facts, family, known, licence, adapter=adapter)]
     if facts is None:
         done = "made" if base == folder else f"converted from the checkpoint `{_code(base.absolute().name)}`"
         parts += [f"# {_code(folder.absolute().name)}"]
         parts += [f"A {family.name} captioner in {dtype}, {done} by VCap-JAX {__version__}."]
     else:
         parts += [*_of_a_run(facts, runs, name, dtype, adapter=adapter)]
+    if full is not None:
+        run = replace(full, path=_code(full.folder.absolute().name))
+        parts.append(
+            f"The base is `{run.path}` at step {run.step}, not what that started from, and must first be exported, "
+            f"whole: `{export_command(run)}`. That FOLDER is the BASE below."
+        )
     if adapter:
         parts.append(
             "`adapter_config.json` names the base by where it lay: write its id there before you publish this folder."
@@ -73,7 +83,7 @@ def write_model_card(
         )
     parts += [
         "## Use",
-        _use(None if facts is None else facts.config, folder.absolute().name, name, adapter=adapter),
+        _use(None if facts is None else facts.config, folder.absolute().name, known, adapter=adapter),
     ]
     if facts is not None:
         parts += ["## Make it again", _again(facts, adapter=adapter)]

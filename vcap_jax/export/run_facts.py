@@ -28,6 +28,7 @@ from vcap_jax.reward.errors import FamilyError
 from vcap_jax.reward.family import load_family
 from vcap_jax.run.config import RunConfig
 from vcap_jax.run.judge_domain import domain_warning
+from vcap_jax.run.judge_record import noted_judge
 from vcap_jax.system.json_values import JsonDict, JsonObject, JsonValue, as_whole, read_json_object
 
 _LOCAL_SETTINGS = ("compilation_cache", "distributed")
@@ -151,9 +152,9 @@ def _heldout(folder: RunFolder, step: int | None) -> dict[str, str]:
         if step is not None and results.step == step and reward is not None:
             change = results.changes.get(REWARD)
             since = "" if change is None else f", changed by {change} since the start"
-            return {
-                "held-out samples": f"{results.items:,}: reward {reward}{since} (means and 95% intervals)"
-            }
+            failed = f", of which {results.failed:,} failed" if results.failed else ""
+            told = f"{results.items:,}{failed}: reward {reward}{since} (means and 95% intervals)"
+            return {"held-out samples": told}
     return {}
 
 
@@ -193,7 +194,7 @@ def _judge(config: RunConfig, folder: RunFolder) -> dict[str, str]:
         return {}
     if not config.judge.urls:
         return {"judge": "the embedded judge of VCap-JAX, which reads pictures of the embedded world alone"}
-    model = config.judge.model or _judging_model(folder.root / "judgements.sqlite")
+    model = noted_judge(folder) or config.judge.model or _judging_model(folder.root / "judgements.sqlite")
     return {} if model is None else {"judge": public_text(model)}
 
 

@@ -63,6 +63,12 @@ class Lineage:
     runs: tuple[TrainedRun, ...] = ()
 
 
+def under_adapters(runs: Sequence[TrainedRun]) -> CheckpointSource | None:
+    """Of ``Lineage.runs`` the last whose parameters themselves were trained: what the adapters since then lie on. None
+    where that is the origin."""
+    return next((run.source for run in runs if run.model.lora is None), None)
+
+
 def named_source(path: str, step: AskedStep = None) -> CheckpointSource:
     """What ``path`` is; the step is not looked for, but for which is the best. Raises as ``checkpoint_source``."""
     folder = checkpoint_folder(path)
