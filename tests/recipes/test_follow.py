@@ -175,6 +175,35 @@ def test_only_a_run_is_followed_and_by_what_it_does_not_evaluate_itself(tmp_path
         follow(replace(run.request, by=str(tmp_path)), print)
 
 
+def test_an_undertaking_of_several_runs_is_refused_with_their_names(tmp_path: Path) -> None:
+    """Its own folder never has a checkpoint; its parts may come only while it is followed."""
+    run = Run(tmp_path / "both")
+    for name in ("e1", "self/student"):  # a round; of distillation
+        RunFolder.open(run.folder.root / name, RunConfig())
+    several = r"\S+both/e1, \S+both/self/student"
+    with pytest.raises(EvaluatorError, match=f"both holds runs: give --by one of them: {several}"):
+        run.follow()
+    later = Run(tmp_path / "later")
+
+    def begun(seconds: float) -> None:
+        RunFolder.open(later.folder.root / "e1", RunConfig())
+
+    with pytest.raises(EvaluatorError, match=r"them: \S+later/e1"):
+        follow(later.request, print, evaluated=later.evaluated, wait=begun)
+
+
+def test_it_ends_with_how_many_steps_have_figures_and_none_is_a_failure(tmp_path: Path) -> None:
+    run = Run(tmp_path / "run")
+    run.then = [None]
+    with pytest.raises(FollowingFailed, match=r"no step has figures .*logging\.keep"):
+        run.follow()
+    run.save(2, 4)
+    said: list[str] = []
+    for _ in range(2):
+        follow(run.request, said.append, evaluated=run.evaluated, wait=run.wait)
+        assert said[-1] == f"{run.folder.root} has ended: 2 steps have figures of capmas"
+
+
 def test_a_step_that_the_judge_gives_no_figures_of_is_told_and_the_next_ones_turn_comes(
     tmp_path: Path,
 ) -> None:

@@ -52,8 +52,9 @@ def follow(
     run removes before its turn has come, or while it is read, is left out, which is said. A step that the judge gives
     no figures of is told, and the next one's turn comes. ``request.step`` and ``request.out`` are this function's.
     evaluated: does one. wait: sleeps so many seconds.
-    Raises EvaluatorError unless ``request.by`` is a run, for a benchmark that the run itself evaluates by, and where
-    another process follows the run; FollowingFailed at the end, where steps failed or the run's process is gone; what
+    Raises EvaluatorError unless ``request.by`` is a single run, for a benchmark that the run itself evaluates by, and
+    where another process follows the run; FollowingFailed at the end, where steps failed, no step has figures, or the
+    run's process is gone; what
     ``evaluate`` raises, of a judge that cannot be asked only where none was ever asked; Stopped if a signal has come.
     """
     run = RunFolder(Path(request.by))
@@ -64,6 +65,7 @@ def follow(
     own = {entry.name or entry.use for entry in load_config(RunConfig, [run.config]).evaluation.evaluators}
     if both := sorted(own & set(request.benchmarks)):
         raise EvaluatorError(f"--follow: the run itself evaluates by {', '.join(both)}: leave them out")
+    _refuse_several(run)
     say(f"following {run.root}: {', '.join(request.benchmarks)}")
     with only_one(_folder(run), EvaluatorError, "end it"):
         return _Following(run, request, say, evaluated).to_its_end(wait)
@@ -98,10 +100,12 @@ class _Following:
                 self._seen.add(left[0])
                 self._step(left[0])
             elif ended and not self.failed:
+                self._say(f"{run.root} has ended: {self._with_figures()}")
                 return self.done
             elif ended or (gone is not None and gone >= GONE_AFTER_S):
                 raise FollowingFailed("; ".join(self._lacking(gone)))
             else:
+                _refuse_several(run)  # its parts may have come since
                 self._tell(gone)
                 wait(LOOK_EVERY_S)
 
@@ -143,6 +147,18 @@ class _Following:
             )
         self._told_gone = gone is not None
 
+    def _with_figures(self) -> str:
+        """How many steps have figures, from earlier followers too. Raises FollowingFailed where none has."""
+        run, names = self._run, self._request.benchmarks
+        found = [{path.stem for path in run.evaluation(name).glob("step-*.json")} for name in names]
+        number, of = len(set.intersection(*found)), ", ".join(names)
+        if not number:
+            raise FollowingFailed(
+                f"{run.root} has ended, and no step has figures of {of}: the run kept no checkpoint until its turn "
+                "came (logging.save_every, logging.keep)"
+            )
+        return f"{number} {'step has' if number == 1 else 'steps have'} figures of {of}"
+
     def _lacking(self, gone: float | None) -> Iterator[str]:
         if gone is not None:
             yield (
@@ -156,6 +172,16 @@ class _Following:
                 f"steps without all figures: {', '.join(map(str, self.failed))}, such as step {last}: "
                 f"{self.failed[last]}"
             )
+
+
+def _refuse_several(run: RunFolder) -> None:
+    """Raises EvaluatorError for the folder of rounds, or of distillation, which has runs and no checkpoints."""
+    parts = sorted(
+        path.parent for where in ("*", "*/student") for path in run.root.glob(f"{where}/config.yaml")
+    )
+    if parts and not run.checkpoints.is_dir():
+        several = ", ".join(map(str, parts))
+        raise EvaluatorError(f"--follow: {run.root} holds runs: give --by one of them: {several}")
 
 
 def _gone_for_s(run: RunFolder) -> float | None:
