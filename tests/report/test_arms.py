@@ -157,6 +157,26 @@ def test_a_step_without_a_reward_and_a_figure_of_nothing_leave_the_others(tmp_pa
     assert "nan" not in as_text([arm])
 
 
+def test_a_run_that_was_measured_only_later_has_no_start(tmp_path: Path) -> None:
+    """A follower's first checkpoint is no start; and means of the runs that have one are beside those of all."""
+    followed = write_run(tmp_path / "followed", 1, 0.75)
+    (followed / "evaluations" / "heldout" / "step-0.json").unlink()
+    value = Value(value=0.5, low=0.5, high=0.5, n=9, method="")
+    early = Results(
+        evaluator="heldout", when="step-10", step=10, metrics={"coverage": value}, items=9, failed=0
+    )
+    early.write(followed / "evaluations" / "heldout" / "step-10.json")
+    write_run(tmp_path / "whole", 0, 0.25)
+    for place in (followed, tmp_path):
+        (arm,) = arms(place)
+        coverage = arm.spreads()["heldout/coverage"]
+        assert (coverage.start, coverage.change, coverage.high) == (None, None, 0.75)
+        text = as_text([arm]).split("heldout/coverage")[1].splitlines()[1]
+        assert text.split()[1] == text.split()[-1] == "-"
+        write_arms_page(tmp_path / "index.html", [arm])
+    assert "<td>-</td><td>0.5 (0.25 to 0.75)</td><td>-</td>" in (tmp_path / "index.html").read_text()
+
+
 def test_runs_of_different_judges_are_different_arms_though_no_setting_names_them(tmp_path: Path) -> None:
     """judge.model may be null. Of a run that is older than the note nothing is known, and it is no arm of its own."""
     judges = {"a": "judge-8b", "b": None, "c": "judge-8b", "d": "judge-32b", "e": "judge-8b"}

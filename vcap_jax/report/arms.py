@@ -43,19 +43,18 @@ class PastRun:
         """Updates that it has done."""
         return int(self.rows[-1]["step"]) if self.rows else 0
 
-    def figures(self) -> dict[str, tuple[float, float]]:
-        """By name the value at the start and now. Evaluations are EVALUATOR/METRIC, where there are two; the reward is
-        its mean over the first and the last tenth of the steps that have one. What was not measured is left out."""
-        found: dict[str, tuple[float, float]] = {}
+    def figures(self) -> dict[str, tuple[float | None, float]]:
+        """By name the value at the start, None where there is none of it, and now. Evaluations are EVALUATOR/METRIC;
+        the reward is its mean over the first and the last tenth of the steps that have one. What was not measured since
+        the start is left out."""
+        found: dict[str, tuple[float | None, float]] = {}
         for name, several in self.evaluations.items():
             first, last = several[0], several[-1]
-            if first.step == last.step:
-                continue
-            for metric in first.metrics:
-                if metric in last.metrics:
-                    ends = (first.metrics[metric].value, last.metrics[metric].value)
-                    if all(map(math.isfinite, ends)):
-                        found[f"{name}/{metric}"] = ends
+            starts = first.metrics if first.step == 0 else {}  # a follower's first checkpoint is no start
+            for metric, now in last.metrics.items() if last.step != 0 else ():
+                start = starts[metric].value if metric in starts else math.nan
+                if math.isfinite(now.value):
+                    found[f"{name}/{metric}"] = (start if math.isfinite(start) else None, now.value)
         rewards = [value for row in self.rows if math.isfinite(value := float(row.get(REWARD, math.nan)))]
         if rewards:
             share = max(1, len(rewards) // _ENDS)
@@ -66,15 +65,16 @@ class PastRun:
 @dataclass(frozen=True, kw_only=True)
 class Spread:
     """A figure of an arm over its runs. start, now: means. low, high: the lowest and the highest run now. change: mean
-    of now - start; change_low, change_high: of the single runs. runs: that have the figure."""
+    of now - start; change_low, change_high: of the single runs. runs: that have the figure. start and changes are None
+    where one of them has no start: they would be of other runs than ``now``."""
 
-    start: float
+    start: float | None
     now: float
     low: float
     high: float
-    change: float
-    change_low: float
-    change_high: float
+    change: float | None
+    change_low: float | None
+    change_high: float | None
     runs: int
 
 
@@ -182,17 +182,18 @@ def _with_judge(group: Sequence[PastRun]) -> JsonObject:
     return settings if judge is None or settings.get(_JUDGE) is not None else {**settings, _JUDGE: judge}
 
 
-def _spread(ends: Sequence[tuple[float, float]]) -> Spread:
-    starts, now = [start for start, _ in ends], [end for _, end in ends]
-    changes = [end - start for start, end in ends]
+def _spread(ends: Sequence[tuple[float | None, float]]) -> Spread:
+    now = [end for _, end in ends]
+    begun = [(start, end) for start, end in ends if start is not None]
+    changes = [end - start for start, end in begun] if len(begun) == len(ends) else []
     return Spread(
-        start=fmean(starts),
+        start=fmean(start for start, _ in begun) if changes else None,
         now=fmean(now),
         low=min(now),
         high=max(now),
-        change=fmean(changes),
-        change_low=min(changes),
-        change_high=max(changes),
+        change=fmean(changes) if changes else None,
+        change_low=min(changes, default=None),
+        change_high=max(changes, default=None),
         runs=len(ends),
     )
 

@@ -69,7 +69,8 @@ def write_arms_page(path: Path, arms: Sequence[Arm]) -> None:
 
 _NOTE = (
     "Means over the runs of an arm; in brackets the lowest and the highest run. An arm is one configuration with "
-    "several seeds. The reward is its mean over the first and the last tenth of the steps."
+    "several seeds. The reward is its mean over the first and the last tenth of the steps. Without a start: one of the "
+    "runs was not measured before its first step."
 )
 
 
@@ -103,9 +104,13 @@ def _cells(spread: Spread | None) -> tuple[str, str, str]:
     """Start, now and change in words."""
     if spread is None:
         return "-", "-", "-"
-    now, change = f"{spread.now:.4g}", f"{spread.change:+.4g}"
+    now = f"{spread.now:.4g}"
     if spread.runs > 1:
         now += f" ({spread.low:.4g} to {spread.high:.4g})"
+    if spread.start is None:
+        return "-", now, "-"
+    change = f"{spread.change:+.4g}"
+    if spread.runs > 1:
         change += f" ({spread.change_low:+.4g} to {spread.change_high:+.4g})"
     return f"{spread.start:.4g}", now, change
 
