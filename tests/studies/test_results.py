@@ -87,6 +87,37 @@ def test_a_run_at_hand_counts_before_the_file(studied, tmp_path) -> None:
     assert collect(made, copy, known)[results.identity(e1)].rows["e1"].counts.claims.sum() == 0
 
 
+def test_a_result_tells_the_machine_that_made_it_and_what_its_own_configuration_took(
+    studied, tmp_path
+) -> None:
+    """Not the one that the report is drawn on, nor what another configuration of the same name took."""
+    made, out = studied
+    shutil.copytree(out, tmp_path / "out")
+    first, second, third = (made.tasks[f"image/e1/{seed}"] for seed in range(3))
+    there = {"machine": "CPU of old, 96 cores", "versions": "Python 3.11.0, JAX 0.5.0", "code": "VCap-JAX 1"}
+    lines = [
+        {"key": first.key, "task": results.identity(first), "seconds": 10, "workers": 2, **there},
+        {"key": first.key, "task": "another/.", "seconds": 500, "workers": 9, "code": "VCap-JAX 2"},
+        {"key": second.key, "seconds": 7},  # as earlier versions noted it
+        {"key": third.key, "task": results.identity(third), "seconds": 1, **there},
+        {
+            "key": third.key,
+            "task": results.identity(third),
+            "seconds": 2,
+            **there,
+            "machine": "Other, 8 cores",
+        },
+    ]
+    (tmp_path / "out" / "seconds.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    found = collect(made, tmp_path / "out")
+    one, two, three = (found[results.identity(task)] for task in (first, second, third))
+    assert (one.machine, one.workers, one.seconds) == ("CPU of old, 96 cores", 2, 10)
+    assert one.software == "VCap-JAX 1, Python 3.11.0, JAX 0.5.0"
+    assert (two.machine, two.seconds) == (results.machine(), 7)
+    assert two.software == results.versions()
+    assert (three.machine, three.seconds) == ("CPU of old, 96 cores and Other, 8 cores", 3)
+
+
 @pytest.mark.parametrize("digest", ["policy_digest", "world_digest"])
 def test_results_of_another_starting_policy_or_world_do_not_mix(
     studied, tmp_path, monkeypatch, digest

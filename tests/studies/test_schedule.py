@@ -11,6 +11,7 @@ import pytest
 from tests.signals import in_foreground
 from tests.studies.made_up import SMALL
 from vcap_jax.studies import schedule
+from vcap_jax.studies.results import identity, machine, versions
 from vcap_jax.studies.schedule import ScheduleError, only_one, spent, work
 from vcap_jax.studies.tasks import plan
 from vcap_jax.system.json_values import JsonError
@@ -69,7 +70,10 @@ def test_all_are_done_once_and_in_order(stood_in, tasks):
     assert sorted(done) == sorted(tasks.tasks)
     for key, task in tasks.tasks.items():
         assert all(done.index(earlier) < done.index(key) for earlier in task.after)
-    assert set(spent(out)) == set(tasks.tasks)
+    assert {taken.key for taken in spent(out).values()} == set(tasks.tasks)
+    assert set(spent(out)) == {identity(task) for task in tasks.tasks.values()}
+    assert {taken.machine for taken in spent(out).values()} == {machine()}
+    assert {taken.versions for taken in spent(out).values()} == {versions()}
     assert {taken.code for taken in spent(out).values()} == {"this code"}
     assert any(line.startswith("5/5") and "0 left" in line for line in said)
     with only_one(out):
@@ -87,11 +91,12 @@ def test_a_failure_is_named_and_only_what_needs_it_is_left(stood_in, tasks):
     assert "no room left" in outcome.failed["image/e2/0"].read_text()
     assert any("FAILED with 5" in line and "no room left" in line for line in said)
     (out / "fails").unlink()
-    assert "image/e2/0" in spent(out), "what a start took counts, whatever came of it"
-    before = spent(out)["image/e2/0"].seconds
+    e2 = identity(tasks.tasks["image/e2/0"])
+    assert e2 in spent(out), "what a start took counts, whatever came of it"
+    before = spent(out)[e2].seconds
     outcome = work(tasks, out, workers=1, say=said.append)
     assert (outcome.failed, outcome.blocked) == ({}, ())
-    assert spent(out)["image/e2/0"].seconds > before
+    assert spent(out)[e2].seconds > before
     assert ran(out).count("image/e1/0") == 1
 
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import platform
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
-import jax
 import numpy as np
 
 from vcap_jax.data.references import ReferencePool
@@ -26,6 +23,8 @@ from vcap_jax.studies.results import (
     heldout_captions,
     heldout_folder,
     identity,
+    machine,
+    versions,
 )
 from vcap_jax.studies.schedule import Spent, spent
 from vcap_jax.studies.tasks import Plan, Task
@@ -43,15 +42,16 @@ def collect(plan: Plan, out: Path, known: Known = MappingProxyType({})) -> Known
     a complete run whose files are gone."""
     worlds = {task.world: Worlds(out / "worlds" / task.world / "data") for task in plan.tasks.values()}
     found: dict[str, TaskResult] = {}
-    taken, now = spent(out), f"Python {platform.python_version()}, JAX {jax.__version__}"
+    taken = spent(out)
     for task in plan.tasks.values():
         name = identity(task)
         if task.complete(out):
-            here, own = worlds[task.world], taken.get(task.key, Spent())
+            here, own = worlds[task.world], taken.get(name) or taken.get(task.key) or Spent(key=task.key)
+            by = own.versions or versions()
             found[name] = TaskResult(
                 rows=_rows(task, out, here),
-                machine=f"{_processor()}, {len(os.sched_getaffinity(0))} cores",
-                software=now if own.code is None else f"{own.code}, {now}",
+                machine=own.machine or machine(),
+                software=by if own.code is None else f"{own.code}, {by}",
                 workers=own.workers,
                 seconds=own.seconds,
                 case=_case(plan, task, out, here),
@@ -142,12 +142,3 @@ def _reference_size(run: Path, worlds: Worlds) -> float | None:
     references = ReferencePool.read(path).texts()
     counts = count_captions(worlds["train"], references)
     return float(counts.correct.sum() / sum(map(len, references.values())))
-
-
-def _processor() -> str:
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        for line in info.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()

@@ -11,12 +11,14 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import platform
 import subprocess
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
+import jax
 import numpy as np
 
 from vcap_jax import __version__
@@ -29,6 +31,7 @@ from vcap_jax.studies.tasks import Plan, Task
 from vcap_jax.studies.witnesses import Meetings
 from vcap_jax.system.errors import VCapError
 from vcap_jax.system.files import replace_file
+from vcap_jax.system.host_limits import usable_cores
 from vcap_jax.system.json_records import array_of, as_record, record_values
 from vcap_jax.system.json_values import JsonError, as_list, as_text
 from vcap_jax.world.backbone import BACKBONE_FOLDER
@@ -215,6 +218,26 @@ def world_digest() -> str:
             counted = [asdict(count_facts(scene, caption)) for caption in captions]
             told.append([repr(scene), captions, counted])
     return hashlib.blake2b(json.dumps(told).encode(), digest_size=8).hexdigest()
+
+
+@functools.cache
+def machine() -> str:
+    """This one: its processor, and how many cores may be used."""
+    return f"{_processor()}, {usable_cores()} cores"
+
+
+def _processor() -> str:
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def versions() -> str:
+    """Of what this package computes with here."""
+    return f"Python {platform.python_version()}, JAX {jax.__version__}"
 
 
 @functools.cache

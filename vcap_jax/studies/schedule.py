@@ -11,14 +11,14 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from vcap_jax.report.progress import duration
 from vcap_jax.studies.perform import write_task
-from vcap_jax.studies.results import code_version
+from vcap_jax.studies.results import code_version, identity, machine, versions
 from vcap_jax.studies.tasks import Plan, Task
 from vcap_jax.system.child_python import child_environment
 from vcap_jax.system.errors import VCapError
@@ -152,40 +152,54 @@ def outstanding(plan: Plan, out: Path, known: Container[str] = ()) -> list[Task]
 @dataclass(frozen=True, kw_only=True)
 class Spent:
     """What a task took so far, all its starts together. seconds: those of starts that did not complete it included.
-    workers: tasks at a time. code: which did it, several where several started it. complete: whether a start was."""
+    workers: tasks at a time. code, machine, versions: which did it, several where several started it; None where that
+    is not noted. complete: whether a start was."""
 
+    key: str
     seconds: float | None = None
     workers: int = 1
     code: str | None = None
+    machine: str | None = None
+    versions: str | None = None
     complete: bool = False
 
 
 def spent(out: Path) -> dict[str, Spent]:
-    """By the key of every task that was started."""
+    """By the ``identity`` of every task that was started, for another configuration of the same key is another run; by
+    its key where an earlier version noted no more."""
     by_task: dict[str, list[_Start]] = {}
     for start in _starts(out):
-        by_task.setdefault(start.key, []).append(start)
+        by_task.setdefault(start.task or start.key, []).append(start)
     return {
-        key: Spent(
+        name: Spent(
+            key=starts[-1].key,
             seconds=sum(start.seconds for start in starts),
             workers=starts[-1].workers,
-            code=" and ".join(dict.fromkeys(start.code for start in starts if start.code is not None))
-            or None,
+            code=_joined(start.code for start in starts),
+            machine=_joined(start.machine for start in starts),
+            versions=_joined(start.versions for start in starts),
             complete=any(start.complete for start in starts),
         )
-        for key, starts in by_task.items()
+        for name, starts in by_task.items()
     }
+
+
+def _joined(told: Iterable[str | None]) -> str | None:
+    return " and ".join(dict.fromkeys(one for one in told if one is not None)) or None
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Start:
-    """A line of seconds.jsonl: one start of a task. Earlier versions noted key and seconds alone."""
+    """A line of seconds.jsonl: one start of a task. What has a default was not noted by earlier versions."""
 
     key: str
     seconds: float
     workers: int = 1
     complete: bool = True
     code: str | None = None
+    task: str | None = None
+    machine: str | None = None
+    versions: str | None = None
 
 
 def _starts(out: Path) -> list[_Start]:
@@ -230,7 +244,14 @@ def _start(plan: Plan, task: Task, out: Path, slot: int, cores: list[str]) -> _R
 
 def _note(out: Path, task: Task, seconds: float, workers: int, *, complete: bool) -> None:
     start = _Start(
-        key=task.key, seconds=round(seconds, 1), workers=workers, complete=complete, code=code_version()
+        key=task.key,
+        seconds=round(seconds, 1),
+        workers=workers,
+        complete=complete,
+        code=code_version(),
+        task=identity(task),
+        machine=machine(),
+        versions=versions(),
     )
     path = out / "seconds.jsonl"
     drop_torn_end(path)
@@ -242,9 +263,9 @@ def seconds_left(tasks: list[Task], out: Path) -> float:
     """By what the same arm took with other seeds, else its modality so far."""
     by_arm: dict[str, list[float]] = {}
     by_modality: dict[str, list[float]] = {}
-    for key, taken in spent(out).items():
+    for taken in spent(out).values():
         if taken.complete and taken.seconds is not None:
-            modality, arm, _ = key.split("/")
+            modality, arm, _ = taken.key.split("/")
             by_arm.setdefault(f"{modality}/{arm}", []).append(taken.seconds)
             by_modality.setdefault(modality, []).append(taken.seconds)
     left = 0.0
