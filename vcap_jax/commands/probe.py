@@ -25,7 +25,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("policies", nargs="+", metavar="[NAME=]POLICY", help="what is probed")
     parser.add_argument("--modality", choices=("image", "video"), default="image", help="(default: image)")
     parser.add_argument("--scenes", type=int, default=64, help="how many are shown (default: 64)")
-    parser.add_argument("--step", type=step_argument, help="checkpoint of a run: its step, or best")
+    parser.add_argument(
+        "--step", type=step_argument, help="checkpoint of those that are runs: its step, or best"
+    )
     parser.add_argument("--out", type=json_argument, metavar="FILE", help="write all figures as JSON")
     parser.add_argument(
         "--pictures", type=Path, default=Path("runs/probe"), help="where the pictures are kept"

@@ -17,7 +17,7 @@ from vcap_jax.recipes.teaching.seeing import preferring, seeing
 from vcap_jax.report.best_checkpoint import AskedStep
 from vcap_jax.rollout.sampler import GroupSampler, RolloutConfig
 from vcap_jax.rollout.sampling import SamplingConfig
-from vcap_jax.run.checkpoint_source import checkpoint_source, load_captioner
+from vcap_jax.run.checkpoint_source import CheckpointSource, checkpoint_source, load_captioner, named_source
 from vcap_jax.run.inputs import check_checkpoint
 from vcap_jax.system.json_values import JsonDict
 from vcap_jax.world.habits import report_habit, scene_habit
@@ -110,14 +110,19 @@ def told(scenery: Scenery, said: Sequence[Said]) -> JsonDict:
     return {"mean_tokens": float(np.mean([one.tokens for one in said])), **asdict(report)}
 
 
-def opened(path: str, modality: Modality, step: AskedStep = None) -> Pupil:
-    """The policy at ``path``: a run, an exported or a Hugging Face folder, or "embedded".
+def there(path: str, step: AskedStep = None) -> CheckpointSource:
+    """What the policy at ``path`` is: a run, an exported or a Hugging Face folder, or "embedded".
 
-    Raises ConfigError for a folder that holds no policy, PolicyError for one of another family.
+    Raises ConfigError for a folder that holds no policy, CheckpointError for a step that a run does not have.
     """
     check_checkpoint(path, step, key="the policy")
-    source = checkpoint_source(path, step)
-    policy = load_captioner(checkpoint_config(source), path, Placement.build(MeshConfig()), step=source.step)
+    return checkpoint_source(path, step)
+
+
+def opened(source: CheckpointSource, modality: Modality) -> Pupil:
+    """The policy of a source. Raises PolicyError for one of another family."""
+    placement = Placement.build(MeshConfig())
+    policy = load_captioner(checkpoint_config(source), source.path, placement, step=source.step)
     prompts = {modality: Prompts(policy.processor, modality)}
     return Pupil.of(policy.merge(), policy.processor, prompts)
 
@@ -143,18 +148,23 @@ def side_by_side(
 ) -> dict[str, JsonDict]:
     """``probe`` of each policy, by its name, on the same scenes, after ``TAUGHT``, which has sampled captions alone.
 
-    policies: name -> path. kept: for their pictures. Raises ConfigError for a policy of the name ``TAUGHT``, and what
-    ``opened`` raises.
+    policies: name -> path. kept: for their pictures. step: of those that are runs. Raises ConfigError for a policy of
+    the name ``TAUGHT``, and for a step where none is a run, and what ``there`` and ``opened`` raise, the former before
+    the first is probed.
     """
     if TAUGHT in policies:
         raise ConfigError(
             f"{TAUGHT!r} has captions as the starting policy was taught to give them: give {policies[TAUGHT]} another "
             f"name, NAME={policies[TAUGHT]}"
         )
+    runs = {name for name, path in policies.items() if named_source(path).run}
+    sources = {
+        name: there(path, step if name in runs or not runs else None) for name, path in policies.items()
+    }
     found: dict[str, JsonDict] = {}
     shown: Scenery | None = None
-    for name, path in policies.items():
-        pupil = opened(path, modality, step)
+    for name, source in sources.items():
+        pupil = opened(source, modality)
         if shown is None:
             shown = scenery(pupil.prompts[modality], SPLIT, scenes, kept)
             found[TAUGHT] = {"sampled": told(shown, taught(pupil, shown, each=EACH))}
