@@ -145,6 +145,13 @@ def test_a_report_of_a_third_look_under_way_has_everything(tmp_path, first, monk
     assert seen[0] == len(made.tasks) < seen[-1]
 
 
+def test_a_second_look_at_a_single_seed_is_refused(tmp_path, capsys):
+    """How they differ is not known, and so neither how many would tell."""
+    with pytest.raises(SystemExit):
+        main(["--seeds", "1", "--settle", "6", "--list", "--out", str(tmp_path)])
+    assert "--settle 6: how many seeds tell a claim shows from --seeds 2 on" in capsys.readouterr().err
+
+
 def test_a_third_look_waits_for_the_second(tmp_path, capsys):
     studies = ["--full", "--only", "families", "--modality", "image", "--out", str(tmp_path), *OVERRIDES]
     assert main([*studies, "--anew", "--list"]) == 2

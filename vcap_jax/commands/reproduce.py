@@ -70,6 +70,8 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     args = parser.parse_intermixed_args(arguments)
     if args.workers is not None and args.workers < 1:
         parser.error(f"--workers {args.workers}: give at least 1")
+    if args.settle is not None and args.seeds < 2:
+        parser.error(f"--settle {args.settle}: how many seeds tell a claim shows from --seeds 2 on")
     return args
 
 
