@@ -9,19 +9,23 @@ the two tests. No accelerator and no JAX are needed.
 
 from __future__ import annotations
 
+from argparse import ArgumentTypeError
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.backend_bases import FigureCanvasBase
 from matplotlib.contour import QuadContourSet
 from matplotlib.figure import Figure
 
-from vcap_jax.run.command_line import command_parser, guarded
+from vcap_jax.run.command_line import command_parser, guarded, seed_argument
 from vcap_jax.studies import theory
 
 CORRECTNESS, COMPLETENESS = 0.5, 0.4
 """The paper's weights of a full score."""
+SIZES = (1, 3, 6, 12)
+"""Of the reference, where none are given and the picture has as many facts."""
 LEVELS = np.linspace(0, CORRECTNESS + COMPLETENESS, 19)
 COLOURS = ("#4c78a8", "#54a24b", "#eeca3b", "#f58518", "#e45756", "#b279a2")
 
@@ -32,21 +36,36 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--facts", type=int, default=24, metavar="N", help="facts of the picture (default: 24)"
     )
     parser.add_argument(
-        "--references", type=int, nargs="+", default=[1, 3, 6, 12], metavar="m", help="sizes of the reference"
+        "--references",
+        type=int,
+        nargs="+",
+        metavar="m",
+        help=f"sizes of the reference (default: those of {', '.join(map(str, SIZES))} that are at most N)",
     )
     parser.add_argument("--draws", type=int, default=100_000, help="random draws per row of the table")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, default=Path("theory.png"))
+    parser.add_argument("--seed", type=seed_argument, default=0, help="of the draws (default: 0)")
+    parser.add_argument(
+        "--out", type=_picture, default=Path("theory.png"), help="the picture (default: theory.png)"
+    )
     args = parser.parse_args(arguments)
+    sizes = args.references or [m for m in SIZES if m <= args.facts] or list(SIZES[:1])
 
     def show() -> None:
-        print(table(args.facts, args.references, draws=args.draws, seed=args.seed))
-        figure = draw(args.facts, args.references)
+        print(table(args.facts, sizes, draws=args.draws, seed=args.seed))
+        figure = draw(args.facts, sizes)
         args.out.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(args.out, dpi=110, bbox_inches="tight")
         print(f"drawn to {args.out}")
 
     return guarded(show, goes_on=False)
+
+
+def _picture(text: str) -> Path:
+    """Of a file whose ending says in which format it is drawn."""
+    path, known = Path(text), FigureCanvasBase.get_supported_filetypes()
+    if path.suffix[1:].lower() not in known:
+        raise ArgumentTypeError(f"{path}: end it in one of {', '.join(f'.{one}' for one in sorted(known))}")
+    return path
 
 
 def table(N: int, sizes: Sequence[int], *, draws: int, seed: int) -> str:
