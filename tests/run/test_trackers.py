@@ -153,6 +153,25 @@ def test_what_a_tracker_lacks_of_the_folder_it_is_given_first(tmp_path: Path) ->
     assert [step for step, _ in scalars["eval/judged/reward"]] == [0, 2]
 
 
+def test_what_a_follower_has_measured_meanwhile_is_given_at_the_end_once(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboardX")
+    given = trackers(tmp_path, "tensorboard")
+    given.begin(0)
+    for step in (1, 2):
+        given.step(step, {"step": step, **ROW})
+    for step in (1, 3):  # the last was left by a start that had come further
+        results(step, f"step-{step}").write(tmp_path / "evaluations" / "judged" / f"step-{step}.json")
+    given.close()
+    assert on_the_board(tmp_path)[0]["eval/judged/reward"] == [(1, 1.0)]
+    again = trackers(tmp_path, "tensorboard")
+    again.begin(2)
+    again.step(3, {"step": 3, **ROW})
+    again.close()
+    scalars, _ = on_the_board(tmp_path)
+    assert scalars["eval/judged/reward"] == [(1, 1.0), (3, 3.0)]
+    assert scalars["reward"] == [(1, 0.5), (2, 0.5), (3, 0.5)]
+
+
 def test_a_clip_is_a_strip_of_frames(tmp_path: Path) -> None:
     from vcap_jax.report.trackers.contents import strip
 

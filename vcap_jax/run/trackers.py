@@ -71,7 +71,6 @@ class Trackers:
     def begin(self, done: int) -> None:
         """Training goes on after ``done`` steps: steps after it will come again."""
         rows = [row for row in read_metrics(self._folder.metrics) if int(row["step"]) <= done]
-        results = [one for several in evaluations_of(self._folder).values() for one in several]
         for name in list(self._working):
             given = self._of(name)
             if _KINDS[name].rewinds and given.step > done:
@@ -80,9 +79,7 @@ class Trackers:
                 self._close(name)
             for row in rows:
                 self._guarded(name, partial(self._row, name, int(row["step"]), row, ()))
-            for one in results:
-                if (one.step or 0) <= done:
-                    self._guarded(name, partial(self._results, name, one))
+            self._guarded(name, partial(self._measured, name, done))
         self._keep()
 
     def step(self, step: int, row: Mapping[str, object], samples: Sequence[Sample] = ()) -> None:
@@ -94,13 +91,17 @@ class Trackers:
         self._each(lambda name: self._results(name, results))
 
     def close(self) -> None:
-        """Ends all; waits for what they still send."""
-        for name in list(self._open):
+        """Ends all, which first get what a follower has measured meanwhile; waits for what they still send."""
+        begun = list(self._open)
+        for name in begun:
+            self._guarded(name, partial(self._measured, name, self._of(name).step))
             if name in self._working:
                 self._guarded(name, partial(self._close, name))
             else:  # it has failed, which was told
                 with suppress(Exception), self._waited_for(name):
                     self._close(name)
+        if begun:
+            self._keep()
 
     def _row(
         self, name: TrackerName, step: int, row: Mapping[str, object], samples: Sequence[Sample]
@@ -114,6 +115,13 @@ class Trackers:
             tracker.picture(step, f"samples/{place}", strip(sample), described(sample))
         tracker.flush()
         given.step = step
+
+    def _measured(self, name: TrackerName, done: int) -> None:
+        """Gives the evaluations that the folder has of the first ``done`` steps, whoever made them."""
+        for several in evaluations_of(self._folder).values():
+            for one in several:
+                if (one.step or 0) <= done:
+                    self._results(name, one)
 
     def _results(self, name: TrackerName, results: Results) -> None:
         given, key = self._of(name), f"{results.evaluator}/{results.when}"
