@@ -20,6 +20,7 @@ from vcap_jax.report.charts import (
     CATEGORICAL,
     INK,
     finish_axes,
+    looks,
     moving_average,
     save_figure,
     series_of,
@@ -34,7 +35,7 @@ _LOGGED = {REWARD: "Reward", "length/mean": "Caption tokens"}
 _USUAL = "the settings of most"
 _COLUMNS = 3
 _MOST_NAMES = 3
-_LOOKS = tuple(itertools.product(("-", "--", ":"), CATEGORICAL))
+_LOOKS = looks(CATEGORICAL)
 """Strokes and colours of the arms."""
 _SHORT = 12
 """Points of a curve up to which each is marked."""

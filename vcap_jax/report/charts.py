@@ -6,6 +6,7 @@ display is needed.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -34,6 +35,11 @@ INK = "#2d3138"
 _LEGEND = 33.0
 """Width of a panel's axes in heights of a legend's letters."""
 CATEGORICAL = (BLUE, ORANGE, GREY, GREEN, PURPLE, RED)
+
+
+def looks(colours: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """Strokes and colours that curves are told apart by: all colours with one stroke, then with the next."""
+    return tuple(itertools.product(("-", "--", ":"), colours))
 
 
 def small_multiples(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
+from vcap_jax.report.charts import looks
 from vcap_jax.studies.estimates import MEASURES, Interval, Measure
 
 _INK, _SOFT, _LINE = "#22262d", "#636b78", "#dde1e7"
@@ -69,11 +71,11 @@ def curves(arms: Mapping[str, Sequence[np.ndarray]], *, steps: int, column: int,
     axis = figure.subplots()
     _plain(axis)
     axis.grid(color=_LINE, linewidth=0.7)
-    for colour, (label, runs) in zip(_COLOURS * len(arms), arms.items(), strict=False):
+    for (stroke, colour), (label, runs) in zip(itertools.cycle(looks(_COLOURS)), arms.items(), strict=False):
         length = min(steps, *(len(run) for run in runs))
         values = np.stack([run[:length, column] for run in runs])
         x = np.arange(1, length + 1)
-        axis.plot(x, values.mean(axis=0), color=colour, label=label)
+        axis.plot(x, values.mean(axis=0), color=colour, linestyle=stroke, label=label)
         axis.fill_between(x, values.min(axis=0), values.max(axis=0), color=colour, alpha=0.15, linewidth=0)
     axis.set(xlabel="step")
     axis.set_title(title, fontsize=9, color=_SOFT, loc="left")
