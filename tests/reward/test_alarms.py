@@ -57,7 +57,15 @@ def test_rewards_that_differ_by_rounding_alone_are_no_spread() -> None:
 
 def test_duplicates_are_counted_inside_groups() -> None:
     row = step_alarms([group(FULL, GOOD, GOOD, GOOD)] * 2, [["a", "a", "a", "b"], ["a", "b", "c", "d"]])
-    assert row["alarms/duplicates"] == 0.25
+    assert row["alarms/duplicates"] == pytest.approx(1 / 3)
+
+
+@pytest.mark.parametrize("size", [2, 3, 4, 8])
+def test_groups_of_one_and_the_same_caption_are_told_whatever_their_size(size: int) -> None:
+    row = step_alarms([group(*[GOOD] * size)], [["a"] * size])
+    assert row["alarms/duplicates"] == 1.0
+    assert "100% of the captions after" in raised(row, AlarmConfig())["duplicates"]
+    assert "alarms/duplicates" not in step_alarms([group(GOOD)], [["a"]])
 
 
 def test_nothing_scored_leaves_its_shares_out() -> None:

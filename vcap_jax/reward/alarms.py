@@ -33,7 +33,7 @@ class AlarmConfig:
     length_ratio: float | None = Field(default=3.0, gt=1)
     """Mean caption length over that of the first baseline_steps steps."""
     duplicates: float | None = Field(default=0.8, gt=0, le=1)
-    """Share of captions that repeat another one of their group."""
+    """Share of the captions after the first of their group that repeat an earlier one."""
     mismatch: float | None = Field(default=0.1, gt=0, le=1)
     """Share of judgements whose analysis and scores contradict each other
     (vcap_jax.reward.contradictions); of families that ask for verdicts."""
@@ -58,7 +58,9 @@ _MEANINGS: Mapping[str, str] = {
     "saturated": "{value:.0%} of the scored captions have the full reward: it tells good from better no more",
     "no_spread": "{value:.0%} of the groups have captions of one and the same reward: there is little to learn from",
     "length_ratio": "captions are {value:.1f} times as long as in the first steps: look whether they say more",
-    "duplicates": "{value:.0%} of the captions repeat another one of their group: the policy loses its variety",
+    "duplicates": (
+        "{value:.0%} of the captions after their group's first repeat an earlier one: the policy loses its variety"
+    ),
     "mismatch": "{value:.0%} of the judgements contradict their own analysis: read some of them in samples.html",
     "engine_mismatch": (
         "the rollout engine's log-probabilities lie {value:.1f} times as far from the trainer's as in the first steps: "
@@ -92,7 +94,8 @@ def step_alarms(groups: Sequence[GroupScores], captions: Sequence[Sequence[str]]
         row, "saturated", [r >= full - _ROUNDING for full, earned in limited for r in earned if r is not None]
     )
     _put(row, "no_spread", [max(group) - min(group) <= _ROUNDING for group in compared])
-    _put(row, "duplicates", [1 - len(set(texts)) / len(texts) for texts in captions if texts])
+    repeated = [(len(texts) - len(set(texts))) / (len(texts) - 1) for texts in captions if len(texts) > 1]
+    _put(row, "duplicates", repeated)
     verdicts = [scores for candidate in candidates for scores in candidate.verdicts.values()]
     _put(row, "mismatch", [contradiction(scores) is not None for scores in verdicts])
     return row
