@@ -73,6 +73,26 @@ def test_totals_and_a_part_for_each_of_several_endpoints() -> None:
     assert (row["judge/1/requests"], row["judge/1/outages"], row["judge/0/outages"]) == (1, 2, 0)
 
 
+def test_time_with_requests_under_way_counts_in_the_step_that_it_passes_in() -> None:
+    """With rollout.ahead the next step's requests begin before this one's have ended."""
+    clock = Clock()
+    recorder = StatisticsRecorder(("a", "b"), clock)
+    recorder.request_begins("a")
+    rates = []
+    for _ in range(3):
+        before = recorder.snapshot()
+        for _ in range(6):
+            recorder.request_begins("a")
+            clock.now += 0.5
+            recorder.request("a", 0.5, None, None)
+        row = judge_metrics(recorder.snapshot().since(before))
+        rates.append((row["judge/rate"], row["judge/0/rate"], row["judge/1/rate"]))
+    assert rates == [(2.0, 2.0, 0.0)] * 3
+    recorder.request("a", 9.0, None, None)
+    clock.now += 5.0
+    assert recorder.snapshot().busy_s == 9.0
+
+
 def test_a_single_endpoint_has_no_part_of_its_own() -> None:
     row = judge_metrics(recorded(("a",)).snapshot())
     assert row["judge/requests"] == 3

@@ -84,9 +84,10 @@ class _Tally:
         for name, count in counts.items():
             self.sums[name] += count
 
-    def snapshot(self, endpoints: Mapping[str, JudgeStatistics]) -> JudgeStatistics:
+    def snapshot(self, now: float, endpoints: Mapping[str, JudgeStatistics]) -> JudgeStatistics:
+        busy_s = self.sums["busy_s"] + (now - self.busy_from if self.under_way else 0)
         return JudgeStatistics(
-            **self.sums,  # type: ignore[arg-type]
+            **{**self.sums, "busy_s": busy_s},  # type: ignore[arg-type]
             failures=dict(self.failures),
             errors=dict(self.errors),
             endpoints=endpoints,
@@ -156,7 +157,10 @@ class StatisticsRecorder:
                 tally.sums["outages"] = outages.get(address, 0)
             self._total.sums["outages"] = sum(outages.values())
             self._total.sums["waited_s"] = waited_s
-            return self._total.snapshot({name: tally.snapshot({}) for name, tally in self._each.items()})
+            now = self._clock()
+            return self._total.snapshot(
+                now, {name: tally.snapshot(now, {}) for name, tally in self._each.items()}
+            )
 
     def _add(self, address: str, **counts: float) -> None:
         with self._tallies(address) as tallies:
