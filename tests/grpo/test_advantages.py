@@ -229,6 +229,18 @@ def test_components_of_masked_candidates_do_not_count() -> None:
     assert not flat.contributes.any()
 
 
+def test_a_group_that_is_left_out_as_a_whole_leaves_the_step_s_deviation_alone() -> None:
+    components = np.array([[[1.0], [0.0]]] * 2)
+    rewards, config = components[..., 0], AdvantageConfig(scale="batch", per_component=True)
+    with_a_lone_one, without = (
+        component_advantages(rewards, components, np.ones((2, 1)), np.array([[True, True], rest]), config)
+        for rest in ([True, False], [False, False])
+    )
+    np.testing.assert_array_equal(with_a_lone_one.advantages, without.advantages)
+    assert with_a_lone_one.valid.tolist() == [2, 1]
+    assert with_a_lone_one.skipped.tolist() == [False, True]
+
+
 def test_components_that_do_not_fit_are_refused() -> None:
     r = rewards(2, 3)
     with pytest.raises(ValueError, match=r"components \(2, 3, 2\) must be"):

@@ -167,7 +167,7 @@ def component_advantages(
     and from the s_i as :func:`group_advantages` has it from rewards, with ``config.scale`` and ``config.baseline``.
 
     components, weights: K of each candidate, and of each group. A component that is equal in a whole group adds 0.
-    ``mean`` and ``std`` of the result are the rewards'; ``flat`` are groups without any advantage.
+    ``mean``, ``std`` and ``valid`` of the result are the rewards'; ``flat`` are groups without any advantage.
     Raises ValueError if the shapes do not fit each other.
     """
     if components.shape != (*rewards.shape, weights.shape[-1]) or weights.shape[0] != rewards.shape[0]:
@@ -182,8 +182,9 @@ def component_advantages(
     for k in range(weights.shape[-1]):
         one = group_advantages(components[:, :, k], valid & xp.isfinite(rewards), alone)
         summed = summed + weights[:, k, None] * one.advantages
-    made = group_advantages(summed, valid & xp.isfinite(rewards), config)
-    return replace(made, mean=told.mean, std=told.std)
+    # The lone candidate of a group that is left out has a sum of 0 that nobody measured.
+    made = group_advantages(summed, valid & xp.isfinite(rewards) & ~told.skipped[:, None], config)
+    return replace(made, mean=told.mean, std=told.std, valid=told.valid)
 
 
 def _spread(xp: ModuleType, values: Array, valid: Array) -> Array:
