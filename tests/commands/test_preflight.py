@@ -12,7 +12,8 @@ import pytest
 from PIL import Image
 
 from vcap_jax.commands import preflight
-from vcap_jax.configuration import load_config
+from vcap_jax.configuration import dump_config, load_config
+from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.run.config import RunConfig
 from vcap_jax.system.file_locks import LOCK, alone
 from vcap_jax.system.hardware import hardware
@@ -194,6 +195,19 @@ def test_a_run_that_somebody_is_at_work_on_is_told_before_a_judge_is_loaded_for_
         assert what == f"run folder {root}"
         assert remedy.startswith("another process is at work in it")
     assert preflight.run_folder(config, root) == (f"run folder {root}: a new run", "")
+
+
+def test_a_run_whose_processes_may_not_change_goes_on_where_they_find_each_other(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["--config", "configs/tpu/image.yaml"]
+    settings = ["distributed.automatic=true", "grpo.objective.aggregation=bnpo", "model.path=embedded"]
+    folder = RunFolder(tmp_path / "run")
+    folder.root.mkdir()
+    folder.config.write_text(dump_config(load_config(RunConfig, [ROOT / command[1]], settings)))
+    folder.metrics.write_text('{"step": 1}\n')
+    preflight.main([*command, "--target", "v5p-32", "--run-dir", str(folder.root), *settings])
+    assert f"ok\trun folder {folder.root}: the run there goes on\t" in capsys.readouterr().out
 
 
 def test_what_waits_while_captions_are_drawn_is_asked_of_the_host(

@@ -222,6 +222,26 @@ def test_micro_batches_stay_where_the_loss_depends_on_them(tmp_path: Path) -> No
         resumed(run, bnpo, "grpo.groups_per_micro_batch=2")
 
 
+def test_processes_stay_as_many_where_the_loss_depends_on_them(tmp_path: Path) -> None:
+    run, bnpo = tmp_path / "run", "grpo.objective.aggregation=bnpo"
+
+    def of(count: int, coordinator: str = "a:1", process_id: int = 0) -> list[str]:
+        return [
+            f"distributed.processes={count}",
+            f"distributed.coordinator={coordinator}",
+            f"distributed.process_id={process_id}",
+        ]
+
+    begun(run, bnpo, *of(2))
+    resumed(run, bnpo, *of(2, "b:2", 1), "distributed.start_timeout_s=7")
+    with pytest.raises(RunFolderError, match=r"processes: 2 then, 4 now\nUnder .*aggregation bnpo"):
+        resumed(run, bnpo, *of(4))
+    with pytest.raises(RunFolderError, match=r"automatic: False then, True now\nUnder .*aggregation bnpo"):
+        resumed(run, bnpo, "distributed.automatic=true")
+    begun(tmp_path / "other", *of(2))
+    resumed(tmp_path / "other", *of(4))
+
+
 def test_a_run_begun_under_former_names_of_keys_goes_on(tmp_path: Path) -> None:
     folder = begun(tmp_path / "run", "grpo.num_iterations=2", "rollout.decode_steps_per_call=7")
     text = folder.config.read_text(encoding="utf-8")

@@ -57,7 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     what = "configuration"
     try:
         target = hardware(args.target) if args.target else None
-        config = on_hosts(read_config(args, say=lambda _: None), target)
+        given = read_config(args, say=lambda _: None)
+        config = on_hosts(given, target)
         first_checkpoint(config)  # what a run started from may be gone
         check_settings(config)
         check_processes(config, config.distributed.processes or 1)
@@ -66,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         named = ", ".join(str(file) for file in args.config or ())
         wrong = say(f"configuration {named}")
         if args.run_dir is not None:
-            wrong |= say(*run_folder(config, args.run_dir))
+            wrong |= say(*run_folder(given, args.run_dir))  # what the run's own start compares
             wrong |= say(*judgements(config, args.run_dir))
             wrong |= say(*checkpoints(config, args.run_dir))
         wrong |= say(*starting_policy(config))

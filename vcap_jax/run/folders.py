@@ -6,13 +6,13 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Literal
 
 import jax
 
-from vcap_jax.parallel.processes import ALONE, Processes, device_summary
+from vcap_jax.parallel.processes import ALONE, DistributedConfig, Processes, device_summary
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.run.checkpoint_source import check_start, starting_source
 from vcap_jax.run.checks import repeats_exactly
@@ -57,6 +57,7 @@ ROLLOUT_SERVERS_MAY_DIFFER = (
 """Of ``rollout.vllm``: where the servers are and how long they are waited for."""
 
 _MICRO_BATCH = "grpo.groups_per_micro_batch"
+_PROCESSES = ("distributed.processes", "distributed.automatic")
 
 MAY_DIFFER = (
     "logging",
@@ -200,10 +201,13 @@ def _resuming(
             "start a new run in another folder."
         )
     if config.grpo.objective.aggregation == "bnpo":
-        may_differ = tuple(key for key in may_differ if key != _MICRO_BATCH)
-        remedies[_MICRO_BATCH] = (
-            "Under grpo.objective.aggregation bnpo the loss depends on the micro-batches: set it back, or start a new "
-            "run in another folder."
+        others = (f"distributed.{field.name}" for field in fields(DistributedConfig))
+        decides = (_MICRO_BATCH, *_PROCESSES)
+        may_differ = tuple(key for key in (*may_differ, *others) if key not in ("distributed", *decides))
+        remedies |= dict.fromkeys(
+            decides,
+            "Under grpo.objective.aggregation bnpo the loss depends on the micro-batches, which each process makes of "
+            "its own groups: set it back, or start a new run in another folder.",
         )
     return may_differ, remedies, noted
 
