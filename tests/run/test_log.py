@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
 
-from vcap_jax.grpo.advantages import group_advantages
+from vcap_jax.grpo.advantages import GroupAdvantages, group_advantages
+from vcap_jax.grpo.config import GRPOConfig
 from vcap_jax.grpo.records import GroupResult, StepOutcome, StepReport
 from vcap_jax.recipes.sft import _Log
 from vcap_jax.report.metrics import read_metrics
@@ -23,18 +26,69 @@ from vcap_jax.world.image_scenes import sample_image_scene
 from vcap_jax.world.splits import EmbeddedData
 
 
-def run_log(config: RunConfig, folder: RunFolder, *, done: int, world: EmbeddedData | None = None) -> RunLog:
+def run_log(
+    config: RunConfig,
+    folder: RunFolder,
+    *,
+    done: int,
+    world: EmbeddedData | None = None,
+    learning_rate: Callable[[int], float] = lambda update: 0.0,
+) -> RunLog:
     """Of a run of three steps."""
     return RunLog(
         config,
         folder,
         total=3,
         done=done,
-        learning_rate=lambda step: 0.0,
+        learning_rate=learning_rate,
         world=world,
         second_judge=None,
         trackers=Trackers(config, folder, print, groups=2),
     )
+
+
+def report(results: tuple[GroupResult, ...], advantages: GroupAdvantages, step: int = 1) -> StepReport:
+    return StepReport(
+        step=step,
+        records=(),
+        outcome=StepOutcome(results=results, rollout_seconds=1.0, judge_seconds=1.0),
+        advantages=advantages,
+        update={},
+        judge=JudgeStatistics(),
+        skipped_samples=0,
+        data_seconds=0.5,
+        update_seconds=1.0,
+        step_seconds=1.0,
+        compiles=0,
+    )
+
+
+def group_of(index: int, rewards: tuple[float | None, ...], lengths: tuple[int, ...]) -> GroupResult:
+    """Of captions that are all different."""
+    scores = GroupScores(
+        sample_id=f"s{index}", step=0, candidates=tuple(CandidateScore(reward=r) for r in rewards)
+    )
+    return GroupResult(
+        index=index,
+        sample_id=f"s{index}",
+        captions=tuple(f"caption {k}" for k in range(len(rewards))),
+        lengths=np.array(lengths, np.int32),
+        truncated=np.zeros(len(rewards), bool),
+        scores=scores,
+    )
+
+
+@pytest.mark.parametrize(("updates", "rates"), [(1, [0.0, 1.0, 2.0]), (2, [1.0, 3.0, 5.0])])
+def test_the_learning_rate_is_that_of_the_update_that_the_row_s_numbers_are_of(
+    tmp_path: Path, updates: int, rates: list[float]
+) -> None:
+    config = RunConfig(grpo=GRPOConfig(num_iterations=updates), logging=LoggingConfig(samples_every=9))
+    rewards, folder = np.array([[0.0, 1.0]]), RunFolder(tmp_path)
+    log = run_log(config, folder, done=0, learning_rate=float)
+    advantages = group_advantages(rewards, np.ones_like(rewards, bool), config.grpo.advantages)
+    for step in (1, 2, 3):
+        log.step(report((group_of(0, (0.0, 1.0), (5, 5)),), advantages, step))
+    assert [row["lr"] for row in read_metrics(folder.metrics)] == rates
 
 
 def test_facts_are_counted_in_every_group_of_a_sample_that_occurs_twice(tmp_path: Path) -> None:
@@ -62,21 +116,7 @@ def test_facts_are_counted_in_every_group_of_a_sample_that_occurs_twice(tmp_path
     folder = RunFolder(tmp_path)
     config: Any = RunConfig(logging=LoggingConfig(samples_every=2))
     log = run_log(config, folder, done=0, world=world)
-    log.step(
-        StepReport(
-            step=1,
-            records=(),
-            outcome=StepOutcome(results=results, rollout_seconds=1.0, judge_seconds=1.0),
-            advantages=group_advantages(rewards, np.ones_like(rewards, bool), config.grpo.advantages),
-            update={},
-            judge=JudgeStatistics(),
-            skipped_samples=0,
-            data_seconds=0.5,
-            update_seconds=1.0,
-            step_seconds=1.0,
-            compiles=0,
-        )
-    )
+    log.step(report(results, group_advantages(rewards, np.ones_like(rewards, bool), config.grpo.advantages)))
     (row,) = read_metrics(folder.metrics)
     assert row["facts/coverage"] == 0.5
     assert row["seconds/data"] == 0.5

@@ -106,8 +106,8 @@ class StepUpdate:
         advantages: GroupAdvantages,
         fixed: FixedLogprobs,
     ) -> tuple[TrainState, dict[str, float]]:
-        """Does the step's updates. Returns the new state, and the updates' metrics, of which a step without tokens to
-        learn from has ``grad_norm`` alone; ``state`` is donated.
+        """Does the step's updates. Returns the new state, and the last update's metrics, of which a step without tokens
+        to learn from has ``grad_norm`` alone; ``state`` is donated.
 
         rollout: this process's groups. lengths: [B, G] tokens, and advantages: of the groups of all processes, in the
         order of their indices. fixed: of these captions.

@@ -240,7 +240,7 @@ def _train(
                 folder,
                 total=total,
                 done=done,
-                learning_rate=lambda step: schedule(step * updates),
+                learning_rate=schedule,
                 world=world,
                 second_judge=second,
                 trackers=trackers,

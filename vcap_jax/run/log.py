@@ -29,7 +29,7 @@ class RunLog:
     """Implements ``grpo.trainer.Log`` in the run's folder; close it at the end.
 
     total, done: steps of the whole run, and those of earlier starts. Rows after ``done`` are dropped,
-    because these steps are done again and come out the same. learning_rate: step (from 0) -> rate.
+    because these steps are done again and come out the same. learning_rate: update (from 0) -> rate.
     world: if given, facts that captions cover and make up are counted. second_judge: whose agreement
     is logged. Each of several processes has its own; the log shows that of process 0. trackers: get what is logged.
     """
@@ -83,7 +83,8 @@ class RunLog:
         row |= alarms
         if self._second_judge is not None:
             row |= self._second_judge.metrics()
-        row |= {**report.update, "lr": float(self._learning_rate(report.step - 1))}
+        last = report.step * self._config.grpo.num_iterations - 1  # whose numbers report.update has
+        row |= {**report.update, "lr": float(self._learning_rate(last))}
         row |= judge_metrics(report.judge)
         row["data/skipped"] = report.skipped_samples
         tokens = sum(int(result.lengths.sum()) for result in results)
