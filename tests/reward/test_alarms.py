@@ -1,9 +1,12 @@
 """Alarms: what is counted, when it is said, and that a resumed run says the same."""
 
 import itertools
+from collections.abc import Sequence
 
+import numpy as np
 import pytest
 
+from vcap_jax.grpo.advantages import AdvantageConfig, group_advantages
 from vcap_jax.reward.alarms import AlarmConfig, AlarmWatch, raised, step_alarms
 from vcap_jax.reward.failures import Failure
 from vcap_jax.reward.group import CandidateScore, GroupScores
@@ -34,16 +37,29 @@ GOOD = candidate(scores(9, 10, 10))
 FAILED = CandidateScore(reward=None, failure=Failure(reason="timeout", detail="late"))
 
 
+def flat(groups: Sequence[GroupScores]) -> list[bool]:
+    """Of those that can be compared, as a run has it from its advantages."""
+    told = [
+        group_advantages(rewards, np.isfinite(rewards), AdvantageConfig())
+        for rewards in (np.array([group.rewards], float) for group in groups)
+    ]
+    return [bool(one.flat[0]) for one in told if not one.skipped[0]]
+
+
+def alarms(groups: Sequence[GroupScores], captions: Sequence[Sequence[str]]) -> dict[str, object]:
+    return dict(step_alarms(groups, captions, flat(groups)))
+
+
 def test_saturation_counts_full_rewards_among_the_scored_of_groups_that_know_one() -> None:
-    row = step_alarms([group(FULL, GOOD, FAILED)], [["a", "b", "c"]])
+    row = alarms([group(FULL, GOOD, FAILED)], [["a", "b", "c"]])
     assert row["alarms/saturated"] == 0.5
-    assert step_alarms([group(FULL, FULL, full=1.1)], [["a", "b"]])["alarms/saturated"] == 0.0
-    assert "alarms/saturated" not in step_alarms([group(FULL, FULL, full=None)], [["a", "b"]])
+    assert alarms([group(FULL, FULL, full=1.1)], [["a", "b"]])["alarms/saturated"] == 0.0
+    assert "alarms/saturated" not in alarms([group(FULL, FULL, full=None)], [["a", "b"]])
 
 
 def test_groups_without_spread_are_told_from_groups_that_cannot_be_compared() -> None:
     groups = [group(FULL, FULL), group(FULL, GOOD), group(FULL, FAILED)]
-    assert step_alarms(groups, [["a", "b"]] * 3)["alarms/no_spread"] == 0.5
+    assert alarms(groups, [["a", "b"]] * 3)["alarms/no_spread"] == 0.5
 
 
 def test_rewards_that_differ_by_rounding_alone_are_no_spread() -> None:
@@ -52,30 +68,30 @@ def test_rewards_that_differ_by_rounding_alone_are_no_spread() -> None:
         CandidateScore(reward=reward) for reward in (0.04 * 6 + 0.01 * 4, 0.05 * 4 + 0.04 * 1 + 0.01 * 4)
     )
     assert one.reward != other.reward
-    assert step_alarms([group(one, other)], [["a", "b"]])["alarms/no_spread"] == 1.0
+    assert alarms([group(one, other)], [["a", "b"]])["alarms/no_spread"] == 1.0
 
 
 def test_duplicates_are_counted_inside_groups() -> None:
-    row = step_alarms([group(FULL, GOOD, GOOD, GOOD)] * 2, [["a", "a", "a", "b"], ["a", "b", "c", "d"]])
+    row = alarms([group(FULL, GOOD, GOOD, GOOD)] * 2, [["a", "a", "a", "b"], ["a", "b", "c", "d"]])
     assert row["alarms/duplicates"] == pytest.approx(1 / 3)
 
 
 @pytest.mark.parametrize("size", [2, 3, 4, 8])
 def test_groups_of_one_and_the_same_caption_are_told_whatever_their_size(size: int) -> None:
-    row = step_alarms([group(*[GOOD] * size)], [["a"] * size])
+    row = alarms([group(*[GOOD] * size)], [["a"] * size])
     assert row["alarms/duplicates"] == 1.0
     assert "100% of the captions after" in raised(row, AlarmConfig())["duplicates"]
-    assert "alarms/duplicates" not in step_alarms([group(GOOD)], [["a"]])
+    assert "alarms/duplicates" not in alarms([group(GOOD)], [["a"]])
 
 
 def test_nothing_scored_leaves_its_shares_out() -> None:
-    row = step_alarms([group(FAILED, FAILED)], [["a", "b"]])
+    row = alarms([group(FAILED, FAILED)], [["a", "b"]])
     assert set(row) == {"alarms/duplicates"}
 
 
 def test_contradictions_are_counted_over_all_passes() -> None:
     strange = scores(10, 5, 5, analysis="The dog is misidentified as a cat.")
-    row = step_alarms([group(candidate(strange, scores()), GOOD)], [["a", "b"]])
+    row = alarms([group(candidate(strange, scores()), GOOD)], [["a", "b"]])
     assert row["alarms/mismatch"] == pytest.approx(1 / 3)
 
 
@@ -109,7 +125,7 @@ def lengths(config: AlarmConfig, values: list[float]) -> list[tuple[dict[str, ob
 
 
 def said(watch: AlarmWatch, step: int, measured: dict[str, float]) -> tuple[dict[str, object], list[str]]:
-    row, lines = watch.step(step, [group(GOOD, FULL)], [["a", "b"]], measured)
+    row, lines = watch.step(step, [group(GOOD, FULL)], [["a", "b"]], [False], measured)
     return dict(row), lines
 
 
@@ -165,7 +181,8 @@ def test_a_resumed_run_raises_and_says_what_an_undisturbed_one_does() -> None:
     def go_on(watch: AlarmWatch, first: int, last: int) -> tuple[list[dict[str, object]], list[list[str]]]:
         rows, said = [], []
         for step in range(first, last):
-            row, lines = watch.step(step, groups[step % 2], [["a", "b"]], {"length/mean": values[step - 1]})
+            now = groups[step % 2]
+            row, lines = watch.step(step, now, [["a", "b"]], flat(now), {"length/mean": values[step - 1]})
             rows.append({"step": step, "length/mean": values[step - 1], **row})
             said.append(lines)
         return rows, said

@@ -51,8 +51,8 @@ def test_a_users_own_is_scored_alarmed_and_kept(tmp_path: Path) -> None:
     with RewardSession(config("Length"), judge, seed=0) as session:
         scores = session.submit(group("one two", "one two three four five", "forbidden")).result(GUARD_S)
     assert scores.rewards == [0.5, 1.0, None]
-    assert step_alarms([scores], [["a", "b", "c"]])["alarms/saturated"] == 0.5
-    assert "alarms/mismatch" not in step_alarms([scores], [["a", "b", "c"]])
+    assert step_alarms([scores], [["a", "b", "c"]], [False])["alarms/saturated"] == 0.5
+    assert "alarms/mismatch" not in step_alarms([scores], [["a", "b", "c"]], [False])
     kept = [candidate for candidate, _ in read_candidates(tmp_path / "s")]
     assert [(c.reward, c.components) for c in kept] == [(0.5, {"words": 2}), (1.0, {"words": 5}), (None, {})]
     assert kept[0].family == f"{OWN}:Length"

@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vcap_jax.grpo.advantages import GroupAdvantages, group_advantages
+from vcap_jax.configuration import load_config
+from vcap_jax.grpo.advantages import GroupAdvantages, group_advantages, overlong_penalty
 from vcap_jax.grpo.config import GRPOConfig
 from vcap_jax.grpo.records import GroupResult, StepOutcome, StepReport
 from vcap_jax.recipes.sft import _Log
 from vcap_jax.report.metrics import read_metrics
 from vcap_jax.report.run_folder import RunFolder
+from vcap_jax.reward.failures import Failure
 from vcap_jax.reward.group import CandidateScore, GroupScores
 from vcap_jax.reward.statistics import JudgeStatistics
 from vcap_jax.run.config import LoggingConfig, RunConfig
@@ -24,6 +26,8 @@ from vcap_jax.run.trackers import Trackers
 from vcap_jax.world.captions import full_caption
 from vcap_jax.world.image_scenes import sample_image_scene
 from vcap_jax.world.splits import EmbeddedData
+
+LATE = Failure(reason="timeout", detail="late")
 
 
 def run_log(
@@ -66,7 +70,9 @@ def report(results: tuple[GroupResult, ...], advantages: GroupAdvantages, step: 
 def group_of(index: int, rewards: tuple[float | None, ...], lengths: tuple[int, ...]) -> GroupResult:
     """Of captions that are all different."""
     scores = GroupScores(
-        sample_id=f"s{index}", step=0, candidates=tuple(CandidateScore(reward=r) for r in rewards)
+        sample_id=f"s{index}",
+        step=0,
+        candidates=tuple(CandidateScore(reward=r, failure=LATE if r is None else None) for r in rewards),
     )
     return GroupResult(
         index=index,
@@ -89,6 +95,26 @@ def test_the_learning_rate_is_that_of_the_update_that_the_row_s_numbers_are_of(
     for step in (1, 2, 3):
         log.step(report((group_of(0, (0.0, 1.0), (5, 5)),), advantages, step))
     assert [row["lr"] for row in read_metrics(folder.metrics)] == rates
+
+
+def test_a_group_that_the_cost_of_length_tells_apart_is_not_without_spread(tmp_path: Path) -> None:
+    """Of five groups one is left out, two differ by their lengths alone, one by rewards that its lengths make equal,
+    and one is flat."""
+    config = load_config(
+        RunConfig,
+        [],
+        ["grpo.overlong={weight: 0.5, buffer: 0.2}", "rollout.max_completion_length=100"],
+    )
+    rewards: list[tuple[float | None, ...]] = [(0.5, None), (0.5, 0.5), (0.5, 0.5), (0.75, 0.5), (0.5, 0.5)]
+    lengths = [(90, 90), (100, 80), (84, 81), (90, 80), (80, 80)]
+    results = tuple(group_of(index, *both) for index, both in enumerate(zip(rewards, lengths, strict=True)))
+    made_of = np.array(rewards, float) + overlong_penalty(np.array(lengths), 100, config.grpo.overlong)
+    advantages = group_advantages(made_of, np.isfinite(made_of), config.grpo.advantages)
+    folder = RunFolder(tmp_path)
+    run_log(config, folder, done=0).step(report(results, advantages))
+    (row,) = read_metrics(folder.metrics)
+    assert (row["groups/dropped"], row["groups/flat"]) == (1, 2)
+    assert row["alarms/no_spread"] == 0.5
 
 
 def test_facts_are_counted_in_every_group_of_a_sample_that_occurs_twice(tmp_path: Path) -> None:

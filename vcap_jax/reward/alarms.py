@@ -29,7 +29,8 @@ class AlarmConfig:
     """Share of scored candidates with the full reward, at which the judge tells nothing apart any
     more; of families that know a full reward."""
     no_spread: float | None = Field(default=0.8, gt=0, le=1)
-    """Share of groups whose rewards are all equal, from which nothing is learned."""
+    """Share of groups whose rewards, with the cost of length, are all equal, from which nothing is
+    learned."""
     length_ratio: float | None = Field(default=3.0, gt=1)
     """Mean caption length over that of the first baseline_steps steps."""
     duplicates: float | None = Field(default=0.8, gt=0, le=1)
@@ -80,20 +81,21 @@ _GROWTHS: Mapping[str, tuple[str, float]] = {
 """Alarms about a metric that should not grow beyond its mean over the first steps, which counts as so much at least."""
 
 
-def step_alarms(groups: Sequence[GroupScores], captions: Sequence[Sequence[str]]) -> Row:
+def step_alarms(
+    groups: Sequence[GroupScores], captions: Sequence[Sequence[str]], flat: Sequence[bool]
+) -> Row:
     """The alarm metrics of a step but the length's; a share of nothing is left out.
 
-    captions: the texts of each group.
+    captions: the texts of each group. flat: of each group whose captions can be compared, whether it gives no
+    advantages.
     """
     candidates = [candidate for group in groups for candidate in group.candidates]
-    rewards = [[r for r in group.rewards if r is not None] for group in groups]
-    compared = [group for group in rewards if len(group) > 1]
     row: Row = {}
     limited = [(group.full_reward, group.rewards) for group in groups if group.full_reward is not None]
     _put(
         row, "saturated", [r >= full - _ROUNDING for full, earned in limited for r in earned if r is not None]
     )
-    _put(row, "no_spread", [max(group) - min(group) <= _ROUNDING for group in compared])
+    _put(row, "no_spread", flat)
     repeated = [(len(texts) - len(set(texts))) / (len(texts) - 1) for texts in captions if len(texts) > 1]
     _put(row, "duplicates", repeated)
     verdicts = [scores for candidate in candidates for scores in candidate.verdicts.values()]
@@ -131,13 +133,14 @@ class AlarmWatch:
         step: int,
         groups: Sequence[GroupScores],
         captions: Sequence[Sequence[str]],
+        flat: Sequence[bool],
         measured: Mapping[str, object],
     ) -> tuple[Row, list[str]]:
         """The metrics of a step, and what to tell the user.
 
-        step: from 1. measured: the step's other metrics.
+        step: from 1. groups, captions, flat: as ``step_alarms`` takes them. measured: the step's other metrics.
         """
-        row = step_alarms(groups, captions)
+        row = step_alarms(groups, captions, flat)
         kept = _finite(measured.get("rollout/adapters_kept"))
         if kept is not None:
             row[PREFIX + "adapters_lost"] = max(0.0, 1 - kept)

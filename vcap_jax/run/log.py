@@ -78,6 +78,7 @@ class RunLog:
             report.step,
             [result.scores for result in results],
             [result.captions for result in results],
+            [bool(flat) for flat in report.advantages.flat[~report.advantages.skipped]],
             {**row, **report.update},
         )
         row |= alarms
