@@ -80,7 +80,8 @@ class ScriptedJudge:
 
     greetings: what it was asked before there was work for it; greeting: the reply to that, greets: by its body. trials:
     a run's trial question, trial: the reply to that. before: awaited before it answers "health" or "greeting".
-    owned_by: "vllm" makes it known as a server that keeps media. max_model_len: told with its models unless it is None.
+    tokenize, detokenize: what these addresses answer, or the status alone. owned_by: "vllm" makes it known as a server
+    that keeps media. max_model_len: told with its models unless it is None.
     stop() and start() are a crash and a new start at the same address. sleeper: its sleep mode, if it has one.
     """
 
@@ -103,8 +104,8 @@ class ScriptedJudge:
         self.before: dict[str, Callable[[], Awaitable[Any]]] = {"health": at_once, "greeting": at_once}
         self.owned_by = "someone"
         self.max_model_len: Any = None
-        self.tokenize: Callable[[dict[str, Any]], dict[str, Any] | None] = lambda body: None
-        self.detokenize: Callable[[dict[str, Any]], dict[str, Any] | None] = lambda body: None
+        self.tokenize: Callable[[dict[str, Any]], dict[str, Any] | int] = lambda body: 404
+        self.detokenize: Callable[[dict[str, Any]], dict[str, Any] | int] = lambda body: 404
         self.running = self.most_running = 0
         self._loop = LoopThread("scripted judge")
         self.port = 0
@@ -143,7 +144,9 @@ class ScriptedJudge:
     async def _extra(self, request: web.Request) -> web.Response:
         answer = self.tokenize if request.path == "/tokenize" else self.detokenize
         payload = answer(await request.json())
-        return web.json_response(payload or {"detail": "Not Found"}, status=404 if payload is None else 200)
+        if isinstance(payload, int):
+            return web.json_response({"detail": "not now"}, status=payload)
+        return web.json_response(payload)
 
     async def _chat(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()

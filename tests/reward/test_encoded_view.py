@@ -224,6 +224,29 @@ def test_a_video_that_cannot_be_verified_is_not_trusted(
         ask(settings(), show(Clip(), None, as_video=True))
 
 
+@pytest.mark.parametrize("status", [429, 500, 503])
+@pytest.mark.parametrize("path", ["tokenize", "detokenize"])
+def test_a_video_is_asked_about_again_where_its_check_fails_for_the_moment(
+    judge: Any, settings: Any, replies: Any, path: str, status: int
+) -> None:
+    """A server that ends has answered the question, and refuses what is asked next: the run was over."""
+    Vllm(judge, replies, ["0.5"])
+    answers = iter([lambda body: status, getattr(judge, path)])
+    setattr(judge, path, lambda body: next(answers)(body))
+    (result,) = ask(settings(), show(Clip(), None, as_video=True))
+    assert isinstance(result, Scores)
+    assert len(judge.bodies) == 2
+
+
+def test_what_is_wrong_with_a_check_for_good_is_told_by_its_address(
+    judge: Any, settings: Any, replies: Any
+) -> None:
+    Vllm(judge, replies, ["0.5"])
+    judge.detokenize = lambda body: 500
+    (result,) = ask(settings(max_tries=2), show(Clip(), None, as_video=True))
+    assert (result.reason, result.detail) == ("connection", "/detokenize answers 500: not now")
+
+
 def test_other_servers_get_frames(judge: Any, settings: Any) -> None:
     async def takes(config: Any) -> bool:
         async with JudgeClient(config) as client:

@@ -245,6 +245,25 @@ def test_a_prompt_with_fewer_pictures_than_sent_ends_the_run(judge: Any, setting
         ask(3)
 
 
+def test_pictures_are_checked_though_the_server_did_not_tell_their_placeholder_at_once(
+    judge: Any, settings: Any, replies: Any
+) -> None:
+    """One error of /tokenize switched the check off, until the end."""
+    judge.owned_by = "vllm"
+    answers: list[Any] = [{"tokens": [7]}, 502]
+    judge.tokenize = lambda body: answers.pop()
+    reply = replies.verdict()
+    reply.prompt_token_ids = [1, 7, 2]
+    judge.answer = lambda body, n: reply
+
+    async def run() -> None:
+        async with JudgeClient(settings()) as client:
+            await client.ask(question("a"), read, shown=shown(3))
+
+    with pytest.raises(MediaMismatch, match="holds 1"):
+        asyncio.run(run())
+
+
 def test_the_same_media_must_make_the_same_tokens(judge: Any, settings: Any, replies: Any) -> None:
     judge.owned_by = "vllm"
 

@@ -177,6 +177,7 @@ def test_a_judge_that_refuses_the_form_of_an_answer_is_told_before_any_work(
     [
         (Reply(content="Let me think.", finish_reason="length"), r"\(cut_off\)\. Raise judge\.max_tokens"),
         (Reply(content="Everything is grey."), r"\(no_verdict\)\. Ask a model that answers in JSON"),
+        (Reply(drop=True), r"\(connection\)\. Look at its server's log"),
     ],
 )
 def test_an_answer_that_is_of_no_use_is_told_before_any_work(

@@ -19,6 +19,7 @@ from vcap_jax.reward.http_answers import (
     error_message,
     error_parameter,
     is_web_page,
+    may_pass,
     read_completion,
     retry_after_seconds,
     short,
@@ -320,21 +321,28 @@ class Endpoint:
 
     async def placeholder(self, token: str, model: str) -> int | None:
         """The id of a special token of the server's tokenizer; None where it is not one token or the server
-        has no /tokenize.
+        has no /tokenize. Raises NotReachable for an error that may pass.
         """
         if token not in self._placeholders:
             body = {"model": model, "prompt": token, "add_special_tokens": False}
-            reply = await self.post("/tokenize", body)
-            tokens = _field(reply, "tokens")
+            tokens = _field(await self._converted("/tokenize", body), "tokens")
             self._placeholders[token] = None
             if isinstance(tokens, list) and len(tokens) == 1 and isinstance(tokens[0], int):
                 self._placeholders[token] = tokens[0]
         return self._placeholders[token]
 
     async def text_of(self, tokens: list[int], model: str) -> str | None:
-        """The text of token ids, special ones included; None where the server has no /detokenize."""
-        text = _field(await self.post("/detokenize", {"model": model, "tokens": tokens}), "prompt")
+        """The text of token ids, special ones included; None where the server has no /detokenize. Raises NotReachable
+        for an error that may pass."""
+        text = _field(await self._converted("/detokenize", {"model": model, "tokens": tokens}), "prompt")
         return text if isinstance(text, str) else None
+
+    async def _converted(self, path: str, body: Mapping[str, object]) -> Reply:
+        """What the tokenizer answers. An error that may pass says nothing about what the server can do."""
+        reply = await self.post(path, body)
+        if may_pass(reply.status):
+            raise NotReachable(f"{path} answers {reply.status}: {error_message(reply.raw)}")
+        return reply
 
     def _check_key(self, reply: Reply) -> None:
         if reply.status in (401, 403):

@@ -15,6 +15,7 @@ LIMITED = 429
 BUSY = frozenset({503, 529})
 """Those of a server that is overloaded (vLLM beyond ``--max-num-queued-reqs``), or gone: its health tells which."""
 OVERLOADED = BUSY | {LIMITED}
+_PASSING = frozenset({408, 409, LIMITED})
 CUT_OFF = ("length", "max_tokens")
 """``finish_reason`` of an answer that reached its limit, as servers call it."""
 STOPPED = ("content_filter", "abort", "error", "refusal")
@@ -48,6 +49,11 @@ class Completion:
     usage: Usage
     prompt_token_ids: tuple[int, ...] | None = None
     id: str | None = None
+
+
+def may_pass(status: int) -> bool:
+    """Whether the same request may be answered when it is put again, or elsewhere."""
+    return status >= 500 or status in _PASSING
 
 
 def read_completion(raw: bytes) -> Completion | None:

@@ -20,11 +20,18 @@ from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.reward.endpoint import Endpoint, Reply
 from vcap_jax.reward.endpoints import Outcome
 from vcap_jax.reward.failures import Failure
-from vcap_jax.reward.http_answers import BUSY, LIMITED, Completion, error_message, read_completion, short
+from vcap_jax.reward.http_answers import (
+    BUSY,
+    LIMITED,
+    Completion,
+    error_message,
+    may_pass,
+    read_completion,
+    short,
+)
 
 HEADER = "X-Request-Id"
 _IDENTITY = re.compile(r"vcap-[0-9a-f]{32}")
-_RETRIED_STATUS = frozenset({408, 409, LIMITED})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +92,7 @@ def read_reply(reply: Reply, endpoint: Endpoint, identity: str) -> Try:
         return Try(
             outcome="doubt" if reply.status >= 500 or away else "answered",
             failure=Failure(reason="http_status", detail=f"{reply.status}: {said}"),
-            again=reply.status >= 500 or away or reply.status in _RETRIED_STATUS,
+            again=away or may_pass(reply.status),
             retry_after=reply.retry_after,
             gone=reply.status in (401, 403, 404),
             limited=reply.status == LIMITED,

@@ -29,6 +29,7 @@ _REMEDIES = {
     "http_status": "If the form of the answer is refused, set judge.response_format=json_object",
     "cut_off": "Raise judge.max_tokens; a model that thinks first needs thousands, or a server that keeps it from that",
     "timeout": "Raise judge.deadline_s",
+    "connection": "Look at its server's log",
 }
 _REMEDY = "Ask a model that answers in JSON (judge.model), or set judge.response_format"
 
