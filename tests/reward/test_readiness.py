@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import socket
 from collections.abc import Callable
 from typing import Any
@@ -255,6 +256,54 @@ def test_one_is_enough_where_that_is_asked_for(judges: list[Any], settings: Any,
     lost, back = said
     assert f"the judge at {judges[1].url} does not answer (connection refused)" in lost
     assert f"the judge at {judges[1].url} answers again" in back
+
+
+def breaks(judge: Any, what: str, reply: Any) -> None:
+    """In a way that waiting cannot mend."""
+    if what == "key":
+        judge.models_status = 401
+    elif what == "web page":
+        judge.models_raw = "<html><title>nginx</title></html>"
+    elif what == "no questions":
+        judge.greeting = reply(status=404, raw="{}")
+    else:
+        judge.models = ["another"]
+
+
+@pytest.mark.parametrize(
+    ("what", "told"),
+    [
+        ("key", "refuses the key"),
+        ("web page", "answers with a web page"),
+        ("no questions", "chat/completions answers 404"),
+        ("model", r"serves another, and judge\.model names the-judge"),
+    ],
+)
+def test_one_is_enough_whatever_is_wrong_with_another(
+    judges: list[Any], settings: Any, replies: Any, clock: FakeClock, what: str, told: str
+) -> None:
+    """It ended a run that had its references, and that the others could have judged."""
+    said: list[str] = []
+
+    async def run() -> str:
+        config = settings(urls=tuple(j.url for j in judges), model="the-judge")
+        async with JudgeClient(config, clock=clock, say=said.append) as client:
+            model = await client.wait_until_ready(30, every=False)
+            await clock.sleep(20)
+            return model
+
+    breaks(judges[1], what, replies.Reply)
+    assert asyncio.run(run()) == "the-judge"
+    (line,) = said
+    assert re.search(
+        rf"the judge at {judges[1].url} does not answer \(.*{told}.*the other endpoints take", line
+    )
+    for other in judges:
+        breaks(other, what, replies.Reply)
+    began = clock.now()
+    with pytest.raises(JudgeUnavailable, match=rf"{told}.*{told}.*{told}"):
+        asyncio.run(run())
+    assert clock.now() == began
 
 
 def test_none_is_not_enough(judge: Any, settings: Any) -> None:

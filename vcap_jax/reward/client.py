@@ -140,7 +140,7 @@ class JudgeClient:
 
     async def wait_until_ready(self, timeout_s: float, *, every: bool = True) -> str:
         """Wait until every endpoint is healthy, serves the same model and takes a question; the model's name. Without
-        ``every`` one is enough, and others are left out until they are ready.
+        ``every`` one is enough, and others are left out until they are ready, whatever is wrong with them.
 
         A server without ``/health`` (hosted ones) counts as healthy. The wait is told. Raises JudgeUnavailable when
         the time is up, and at once where waiting cannot help: the key is refused, a web page answers, there are

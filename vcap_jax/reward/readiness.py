@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 from vcap_jax.reward.encoded_view import EncodedView
 from vcap_jax.reward.endpoint import GREETED, Endpoint
@@ -51,13 +52,26 @@ async def wait_until_ready(pool: EndpointPool, timeout_s: float) -> str:
 
 
 async def wait_for_one(pool: EndpointPool, timeout_s: float) -> str:
-    """``wait_until_ready`` that is content with one endpoint; others that are not ready are left out until they are."""
+    """``wait_until_ready`` that is content with one endpoint; others that are not ready are left out until they are,
+    whatever is wrong with them. Waiting cannot help only where it can at none."""
     role, clock = pool.role, pool.clock
+    hopeless: dict[Endpoint, str] = {}
+
+    async def look_at(endpoint: Endpoint) -> str | None:
+        hopeless.pop(endpoint, None)
+        try:
+            return await _look(pool, endpoint, {})
+        except JudgeUnavailable as error:
+            hopeless[endpoint] = str(error)
+            return str(error)
+
     setting = f"{role.settings}.ready_timeout_s"
     wrong: dict[Endpoint, str] = {}
     began = clock.now()
     async with telling(pool.waiting(timeout_s, setting), lambda: pool.summary(wrong), clock):
-        while len(found := await _not_ready(pool)) == len(pool.endpoints):
+        while len(found := await _not_ready(pool, look_at)) == len(pool.endpoints):
+            if len(hopeless) == len(pool.endpoints):
+                raise JudgeUnavailable("; ".join(hopeless.values()))  # each names its address
             wrong = found
             waited = clock.now() - began
             if waited >= timeout_s:
@@ -67,6 +81,7 @@ async def wait_for_one(pool: EndpointPool, timeout_s: float) -> str:
                 )
             await clock.sleep(min(_POLL_S, timeout_s - waited))
     for endpoint, seen in found.items():
+        endpoint.greeted = False  # which may be what is wrong: it is well when it takes one
         pool.leave_out(endpoint, seen)
     return await pool.model()
 
@@ -112,12 +127,14 @@ async def look(pool: EndpointPool) -> str | None:
     """What is wrong now with the endpoints that are not ready; None if all are. Raises JudgeUnavailable where waiting
     cannot help.
     """
-    return pool.summary(await _not_ready(pool)) or None
+    return pool.summary(await _not_ready(pool, lambda endpoint: _look(pool, endpoint, {}))) or None
 
 
-async def _not_ready(pool: EndpointPool) -> dict[Endpoint, str]:
+async def _not_ready(
+    pool: EndpointPool, look_at: Callable[[Endpoint], Awaitable[str | None]]
+) -> dict[Endpoint, str]:
     """What is wrong now, by endpoint."""
-    found = await asyncio.gather(*(_look(pool, endpoint, {}) for endpoint in pool.endpoints))
+    found = await asyncio.gather(*map(look_at, pool.endpoints))
     return {e: seen for e, seen in zip(pool.endpoints, found, strict=True) if seen is not None}
 
 
