@@ -102,7 +102,7 @@ def asking(judge: ScriptedJudge, *more: str) -> RunConfig:
 def test_a_configured_judge_is_asked_and_taken_as_it_is(judge: ScriptedJudge, tmp_path: Path) -> None:
     config, said = asking(judge), []
     with answering_judge(config, RunFolder(tmp_path), said.append) as answering:
-        assert answering == config.judge
+        assert answering == dataclasses.replace(config.judge, model="the-judge")
     assert said == [f"judge the-judge at {judge.url} is ready"]
     assert [len(body["messages"][0]["content"]) for body in judge.greetings] == [1, 1, 2]
     assert [path.name for path in tmp_path.iterdir()] == ["judge.json"]
@@ -282,6 +282,38 @@ def test_a_run_is_refused_other_models_as_its_other_judges_when_it_goes_on(
         of_evaluation()
     assert noted_judge(ctx.folder) == "the-judge"
     others.close()
+
+
+def test_what_is_scored_hours_later_is_scored_by_the_judge_that_was_noted(
+    judge: ScriptedJudge, tmp_path: Path
+) -> None:
+    """Where no setting names the model, whatever was served by then judged the run, under the first one's name."""
+    other = ScriptedJudge()
+    (tmp_path / "my.txt").write_text((CONFIGS.parent / "vcap_jax/reward/instructions/image.txt").read_text())
+    config = asking(
+        judge,
+        f"judge.urls=[{judge.url}, {other.url}]",
+        f"reward.instructions.image={tmp_path / 'my.txt'}",
+    )
+    nothing: Any = None
+    ctx = RunContext(config, RunFolder(tmp_path), *[nothing] * 3, say=lambda _: None)
+    with answering_judge(config, ctx.folder, ctx.say) as answering:
+        other.models = ["another"]
+        with reward_session(ctx, config.reward, None, answering):
+            assert judge.greetings[-1]["model"] == "the-judge"
+        judge.models = ["another"]
+        entered = reward_session(ctx, config.reward, None, answering)
+        with (
+            pytest.raises(JudgeUnavailable, match=r"serves another, and judge\.model names the-judge \(or"),
+            entered,
+        ):
+            pass
+        judge.models = ["the-judge"]
+        (tmp_path / "my.txt").write_text((tmp_path / "my.txt").read_text() + "\nBe kind.")
+        entered = reward_session(ctx, config.reward, None, answering)
+        with pytest.raises(RunFolderError, match=r"another text in the file of reward\.instr"), entered:
+            pass
+    other.close()
 
 
 def test_a_judge_that_one_process_cannot_use_ends_the_others_too(

@@ -140,10 +140,12 @@ class EndpointPool:
                 )
             (self._model,) = card.models
         elif card.models and wanted not in card.models:
-            told = f"{self.role.model} names" if self._config.model else "the other endpoints serve"
+            told = f"the other endpoints serve {wanted}"
+            if self._config.model:  # a run's is named in any case
+                told = f"{self.role.model} names {wanted} (or null, and it answered at the start)"
             raise JudgeUnavailable(
-                f"{endpoint.base} serves {', '.join(card.models[:20])}, and {told} {wanted}: all of "
-                f"{self.role.addresses} must serve the same model under the same name (--served-model-name)"
+                f"{endpoint.base} serves {', '.join(card.models[:20])}, and {told}: all of {self.role.addresses} "
+                "must serve the same model under the same name (--served-model-name)"
             )
 
     def summary(self, seen: Mapping[Endpoint, str]) -> str:

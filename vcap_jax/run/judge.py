@@ -27,7 +27,7 @@ from vcap_jax.reward.second_judge import SECOND
 from vcap_jax.reward.session import RewardSession
 from vcap_jax.run.config import RunConfig
 from vcap_jax.run.context import RunContext, own_file
-from vcap_jax.run.judge_record import remember_judge, remember_other_judge
+from vcap_jax.run.judge_record import noted_judge, remember_judge, remember_other_judge
 from vcap_jax.run.trial_question import SHOWN_BOTH, sees, try_question
 from vcap_jax.system.files import replace_file
 from vcap_jax.system.shutdown import requested
@@ -120,7 +120,8 @@ def answering_judge(
     """The judge that a run will ask, once it answers. So a wrong address or key costs no other work.
 
     A judge that is not up yet is waited for, which is told. Where none is configured the embedded one
-    is started; it ends with the context. If the reward asks no judge, none is tried.
+    is started; it ends with the context. If the reward asks no judge, none is tried. What is given names the model, so
+    that hours later no other is asked.
     All processes must enter the context together.
     second: a judge that is tried too, but not waited for. other: of the evaluation, which is waited for too.
     Raises JudgeUnavailable, also for one that takes no pictures or videos, JudgeStartError, RunFolderError for another
@@ -151,7 +152,7 @@ def answering_judge(
                     remember_other_judge(folder, SECOND, model_of_second, first=processes.first)
             if other is not None and processes.first:
                 remember_other_judge(folder, OTHER_JUDGE, asyncio.run(_other_ready(other, say)))
-            return answering
+            return dataclasses.replace(answering, model=model)
 
         yield processes.together("judge", found)
 
@@ -253,7 +254,7 @@ def reward_session(
     in the run folder, unless ``judge.store`` names one.
 
     Raises FamilyError, JudgeUnavailable, StoreError, TemplateError, and RunFolderError for another model than a judge
-    of that role had before in this run.
+    of that role had before in this run, or another text in a file of the reward's.
     """
     # Of several processes each has its own: SQLite's locks do not reach over a network's storage.
     named = store if judge.store is None else str(Path(judge.store).absolute())
@@ -273,6 +274,8 @@ def reward_session(
         model = session.wait_until_ready(every=role != JUDGE)
         if role != JUDGE and model is not None:
             remember_other_judge(ctx.folder, role, model)
+        elif model is not None and noted_judge(ctx.folder) is not None:
+            remember_judge(ctx.folder, model, ctx.config.reward, first=False)
         yield session
 
 
