@@ -64,6 +64,42 @@ def test_words_without_options(said: str, right: bool) -> None:
     assert COUNT.right(answer) == right
 
 
+@pytest.mark.parametrize(
+    ("said", "answer", "right"),
+    [
+        ("-3", "3", False),
+        ("\u22123 degrees", "-3 degrees", True),
+        (">5", "<5", False),
+        ("5", "< 5", False),
+        ("<5", "< 5", True),
+        ("C", "C++", False),
+        ("C#", "C++", False),
+        ("c++.", "C++", True),
+        ("the C#", "C#", True),
+        ("C+ or so", "C++ or so", False),
+        ("A+", "A", False),
+        ("A+", "+", False),
+        ("red+blue", "red, blue", True),
+        ("5 >= 3", "5 > 3", False),
+        ("1,5", "15", False),
+        ("1000", "1,000", True),
+        ("1,000,000 people", "1000000 people", True),
+        ("3, 4", "3 4", True),
+        ("10-30", "10 30", True),
+        ("F-16", "F16", False),
+        ("F-16", "F 16", True),
+        ("No. #1", "no 1", True),
+        ("-- three", "three", True),
+        ("0.5", "5", False),
+        ("50%", "50", True),
+    ],
+)
+def test_signs_that_make_another_number_or_name_count(said: str, answer: str, right: bool) -> None:
+    asked = Question(text="What?", answer=answer)
+    assert asked.right(said) == right
+    assert Question(text="What?", answer=said).right(answer) == right
+
+
 @pytest.mark.parametrize("answer", ["A", "the", "+", "?!"])
 def test_no_answer_is_not_right_where_the_answer_is_hardly_a_word(answer: str) -> None:
     sign = Question(text="What stands on the sign?", answer=answer)

@@ -5,7 +5,8 @@ One JSON object per line, several lines for a sample with several questions, in 
     {"id": "a", "question": "What colour is the car?", "options": ["red", "blue", "white"], "answer": "red"}
     {"id": "a", "question": "How many people are there?", "answer": "3"}
 
-Without options the answer is compared as text: in lower case, without punctuation and articles.
+Without options the answer is compared as text: in lower case, without articles, and without punctuation that makes no
+other number or name (-3, <5, C++ keep theirs).
 """
 
 from __future__ import annotations
@@ -32,8 +33,12 @@ _KEYS = {
 """The keys of a line, each with what other projects call it."""
 _LETTERS = string.ascii_uppercase
 _LETTER = re.compile(r"\(?([A-Za-z])\)?([.):]?)(?:\s+(.*))?", re.DOTALL)
-_ARTICLES = re.compile(r"\b(?:a|an|the)\b")
-_SIGNS = re.compile(r"[^\w\s.]|\.(?!\d)")
+_ARTICLES = re.compile(r"\b(?:a|an|the)\b(?![+#])")
+_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}\b)")
+_SIGNS = re.compile(
+    r"((?<!\w)(?:-(?=\.?\d)|[<>\u2264\u2265]=?(?=\s?\.?\d))|(?<=[^\W\d_])[+#]+(?!\w))|[^\w\s.]|\.(?!\d)"
+)
+"""The group: those that make another number or name, and count (-3, <5, C++)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,9 +96,10 @@ class Question:
 
 
 def _plain(text: str) -> str:
-    """Without signs and articles, unless nothing else is left ("A" on a sign, "C++")."""
-    words = " ".join(_SIGNS.sub(" ", text.casefold()).split())
-    return " ".join(_ARTICLES.sub(" ", words).split()) or words or " ".join(text.casefold().split())
+    """Without articles, and signs that do not count, unless nothing else is left ("A" on a sign, "+")."""
+    text = _THOUSANDS.sub("", text.casefold().replace("\u2212", "-"))
+    words = " ".join(_SIGNS.sub(r"\1 ", text).split())
+    return " ".join(_ARTICLES.sub(" ", words).split()) or words or " ".join(text.split())
 
 
 def question_lines(questions: Mapping[str, Sequence[Question]]) -> str:
