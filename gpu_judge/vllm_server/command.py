@@ -11,7 +11,6 @@ from pathlib import Path
 
 from gpu_judge.vllm_server.checkpoint import Checkpoint
 from gpu_judge.vllm_server.settings import ServeSettings, SettingsError
-from vcap_jax.system.loopback import is_loopback
 
 KEY_VARIABLE = "VLLM_API_KEY"
 """vLLM reads its key here; on the command line every user of the machine could see it."""
@@ -155,7 +154,7 @@ def _options(settings: ServeSettings, checkpoint: Checkpoint) -> list[str]:
         options += ["--quantization", settings.quantization]
     if settings.sleep_mode and settings.gpus is not None:  # vLLM refuses it on the CPU
         options += ["--enable-sleep-mode"]
-    if not is_loopback(settings.host):
+    if settings.api_key_env is not None:
         options += ["--middleware", _GUARD]
     return options
 
@@ -169,7 +168,7 @@ def _environment(settings: ServeSettings, gpus: tuple[int, ...]) -> dict[str, st
         environment |= {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": listed}
     else:
         environment["VLLM_CPU_KVCACHE_SPACE"] = str(settings.cpu_cache_gb)
-    if not is_loopback(settings.host):
+    if settings.api_key_env is not None:
         # The package's own root may be the site-packages of another environment, with another transformers.
         environment["PYTHONPATH"] = str(_MIDDLEWARE)
     return environment

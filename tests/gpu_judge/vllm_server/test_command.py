@@ -159,8 +159,9 @@ def test_the_key_is_nowhere_to_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "--api-key" not in flags(command)
 
 
-def test_beyond_loopback_every_route_asks_for_the_key() -> None:
-    (command,) = built(host="0.0.0.0", api_key_env="JUDGE_KEY")
+@pytest.mark.parametrize("host", ["0.0.0.0", "127.0.0.1"])
+def test_with_a_key_every_route_asks_for_it(host: str) -> None:
+    (command,) = built(host=host, api_key_env="JUDGE_KEY")
     module, _, name = str(flags(command)["--middleware"]).rpartition(".")
     assert (Path(command.environment["PYTHONPATH"]) / (module.replace(".", "/") + ".py")).exists()
     assert name == "KeyGuard"
