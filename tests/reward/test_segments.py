@@ -38,6 +38,8 @@ LAYOUTS = {
     "from": "From 0 to 2 seconds, {a}\nFrom 2 to 4 seconds, {b}\nSummary: {s}",
     "markdown": "**[0.0 - 2.0]** {a}\n\n**[2.0 - 4.0]** {b}\n\n**Summary:** {s}",
     "headings": "### 0.0 - 2.0s\n{a}\n### 2.0 - 4.0s\n{b}\n## Overall Summary\n{s}",
+    "bare alone": "0.0 - 2.0\n{a}\n\n2.0 - 4.0\r\n{b}\n\nSummary: {s}",
+    "bare headings": "## Segment 1: 0.0 - 2.0\n{a}\n**Segment 2: 2.0 to 4.0**\n{b}\n## Summary\n{s}",
     "list": "- [0.0 - 2.0]: {a}\n- [2.0 - 4.0]: {b}\n- Summary: {s}",
     "numbered": "1. [0.0 - 2.0] {a}\n2. [2.0 - 4.0] {b}\nSummary: {s}",
     "scenes": "**Scene 1 (0:00-0:02):** {a}\n**Scene 2 (0:02-0:04):** {b}\n**Global summary:** {s}",
@@ -63,6 +65,9 @@ def test_layouts(layout: str) -> None:
         "",
         "A red circle moves left.",
         "2 - 3 people walk, and 4 to 5 dogs follow.",
+        "Between 2 - 3 people walk, and\n2 - 3 of them run.",
+        "There are\n2 - 3 people.\nScene 1: 2 - 3 people walk.",
+        "The table reads\n1, 2\n3, 4\nand 5 and 6 are below, or\n5 and 6\ntoo.",
         "There are [many] shapes (2-3) in 0.5 - 2 colours.",
         "[2.0 - 2.0] nothing lasts",
         "[4.0 - 2.0] backwards",
@@ -131,6 +136,7 @@ def test_parsing_never_raises_and_is_quick() -> None:
         "**Scene 1" + "\t" * 20000 + "x",
         "From" + " " * 20000 + "x",
         "0 - 2 s" + " " * 20000 + "x",
+        "0 - 2" + " " * 20000 + "**" + " " * 20000 + "x",
         "Overall summary" + " " * 20000 + "x",
     ]:
         began = time.process_time()

@@ -8,8 +8,8 @@ The canonical layout, which the policy's prompt asks for::
 
 Captioners vary it, and these are read as well: clock times (``[00:00 - 00:02]``,
 ``[0:00:01.5 --> 0:00:02]``), units, other dashes and ``to``, bold or numbered headers, round or no brackets
-at the start of a line (``0.0-2.0s: ...``, ``From 0 to 2 seconds, ...``, ``**Scene 1 (0:00-0:02)**``), several
-headers in one line.
+at the start of a line (``0.0-2.0s: ...``, ``From 0 to 2 seconds, ...``, ``**Scene 1 (0:00-0:02)**``) or alone on one
+(``## Segment 1: 0.0 - 2.0``), several headers in one line.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ class SegmentedCaption:
 _TIME = r"(?:\d{1,2}:)?\d{1,3}:\d{1,2}(?:[.,]\d{1,3})?|\d{1,6}(?:\.\d{1,6})?"
 _GAP = r"[ \t]{0,3}"
 _UNIT = rf"(?:{_GAP}(?:seconds?|secs?|s)\b\.?)"
-_TO = rf"{_GAP}>?{_GAP}(?:-{{1,2}}>?|[\u2013\u2014\u2212~\u2192]|to\b|until\b|and\b|,){_GAP}<?{_GAP}"
+_TO = (
+    rf"{_GAP}>?{_GAP}(?:(?P<span>-{{1,2}}>?|[\u2013\u2014\u2212~\u2192]|to\b|until\b)|and\b|,){_GAP}<?{_GAP}"
+)
 _LEAD = r"""^[ \t]*+(?:(?:[-*\u2022>]|\#++|\d++[.)])[ \t]++)*(?:\*\*|__)?
     (?:(?:segment|scene|shot|clip|part)[ \t]*+\d*[ \t]*+[:.,\u2013-]?[ \t]*+(?:\*\*|__)?[ \t]*+)?"""
 _FLAGS = re.IGNORECASE | re.MULTILINE | re.VERBOSE
@@ -54,11 +56,11 @@ _BRACKETED = re.compile(
     _FLAGS,
 )
 # At the start of a line round brackets or none will do, but then something must tell a range of times from a
-# mere pair of numbers ("2 - 3 people"): brackets, a unit, clock times or a colon after it.
+# mere pair of numbers ("2 - 3 people"): brackets, a unit, clock times, a colon after it, or that the line has no more.
 _AT_LINE_START = re.compile(
     rf"""{_LEAD}(?:(?:from|between)[ \t]++)?
     (?P<open>[(<])?{_GAP}(?P<start>{_TIME})(?P<unit1>{_UNIT})?{_TO}(?P<end>{_TIME})(?P<unit2>{_UNIT})?[ \t]*+
-    (?P<close>[)>])?(?P<colon>[ \t]*+(?:\*\*|__)?[ \t]*+[:\uff1a])?""",
+    (?P<close>[)>])?(?P<colon>[ \t]*+(?:\*\*|__)?[ \t]*+[:\uff1a])?(?P<alone>[ \t]*+(?:\*\*|__)?[ \t\r]*+$)?""",
     _FLAGS,
 )
 _SUMMARY_LINE = re.compile(
@@ -81,7 +83,8 @@ def parse_segments(caption: str) -> SegmentedCaption:
     for match in _AT_LINE_START.finditer(caption):
         clock = ":" in match["start"] and ":" in match["end"]
         bracketed = match["open"] and match["close"]
-        if bracketed or match["colon"] or match["unit1"] or match["unit2"] or clock:
+        alone = match["span"] is not None and match["alone"] is not None
+        if bracketed or match["colon"] or match["unit1"] or match["unit2"] or clock or alone:
             marks[match.start()] = match.end(), (_seconds(match["start"]), _seconds(match["end"]))
     for pattern in (_SUMMARY_LINE, _SUMMARY_INLINE):
         for match in pattern.finditer(caption):
