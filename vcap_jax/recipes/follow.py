@@ -54,8 +54,8 @@ def follow(
     evaluated: does one. wait: sleeps so many seconds.
     Raises EvaluatorError unless ``request.by`` is a single run, for a benchmark that the run itself evaluates by, and
     where another process follows the run; FollowingFailed at the end, where steps failed, no step has figures, or the
-    run's process is gone; what
-    ``evaluate`` raises, of a judge that cannot be asked only where none was ever asked; Stopped if a signal has come.
+    run's process is gone; what ``evaluate`` raises, of a judge that cannot be asked only where none was ever asked;
+    Stopped if a signal has come.
     """
     run = RunFolder(Path(request.by))
     if not run.config.exists():
