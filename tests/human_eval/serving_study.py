@@ -70,3 +70,16 @@ async def visitor(server: Serving, name: str, *, enter: bool = True) -> AsyncIte
             status, _ = await one.post(server.links[name].removeprefix(server.address))
             assert status == 200, status  # after the redirect
         yield one
+
+
+@asynccontextmanager
+async def everybody(study: Study) -> AsyncIterator[tuple[Visitor, Visitor, Visitor, Visitor]]:
+    """A served study with both annotators, the adjudicator and the owner."""
+    async with (
+        served(study) as server,
+        visitor(server, "anna") as anna,
+        visitor(server, "ben") as ben,
+        visitor(server, "carla") as carla,
+        visitor(server, "owner") as owner,
+    ):
+        yield anna, ben, carla, owner

@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 from yarl import URL
 
-from tests.human_eval.serving_study import served, visitor
+from tests.human_eval.serving_study import everybody, served, visitor
 from tests.human_eval.small_study import change_row, small_study, write_small_study
 from vcap_jax.human_eval.application.server import serving
 from vcap_jax.human_eval.assignment import AnnotatorView
@@ -246,13 +246,7 @@ async def test_media_are_those_of_ones_own_items_with_their_kind(tmp_path):
 
 @in_a_loop
 async def test_the_one_who_runs_the_study_sees_progress_agreement_and_disputes(study):
-    async with (
-        served(study) as server,
-        visitor(server, "anna") as anna,
-        visitor(server, "ben") as ben,
-        visitor(server, "carla") as carla,
-        visitor(server, "owner") as owner,
-    ):
+    async with everybody(study) as (anna, ben, carla, owner):
         for one, step1 in ((anna, "1. consistent"), (ben, "2. inconsistent")):
             me = await one.json("/api/me")
             for row in me["items"]:
@@ -310,13 +304,7 @@ async def test_a_third_person_is_not_told_whose_captions_are_in_dispute(tmp_path
 
 @in_a_loop
 async def test_what_is_in_dispute_no_more_is_not_counted_as_decided(study):
-    async with (
-        served(study) as server,
-        visitor(server, "anna") as anna,
-        visitor(server, "ben") as ben,
-        visitor(server, "carla") as carla,
-        visitor(server, "owner") as owner,
-    ):
+    async with everybody(study) as (anna, ben, carla, owner):
         chosen = ((anna, "2. inconsistent"), (ben, "3. undecidable"), (ben, "2. inconsistent"))
         for place, (one, step1) in enumerate(chosen):
             key = AnnotatorView(study, one.name).alias("a")
