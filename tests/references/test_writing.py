@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.bare_context import bare_context
+from tests.processes_in_threads import in_threads
 from tests.signals import ask_to_stop
 from vcap_jax.data.errors import ManifestError, StorageError
 from vcap_jax.data.manifest import Sample
@@ -19,9 +19,7 @@ from vcap_jax.data.references import Provenance, ReferencePool, asked_digest
 from vcap_jax.parallel.processes import Processes
 from vcap_jax.references import write_shared_pool
 from vcap_jax.references.writing import PoolError, Shard, Written, write_pool
-from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.run.config import RunConfig
-from vcap_jax.run.context import RunContext
 from vcap_jax.system.shutdown import Stopped, requested
 
 SAMPLES = [Sample(id=f"v{i}", video=Path(f"{i}.mp4")) for i in range(7)]
@@ -207,33 +205,11 @@ def test_any_number_of_processes_writes_the_same_pool(tmp_path: Path, shards: in
     assert results[-1].digest() == alone.digest()
 
 
-class Meetings:
-    """The coordination service of processes that are threads."""
-
-    def __init__(self) -> None:
-        self.values: dict[str, bytes] = {}
-        self.changed = threading.Condition()
-
-    def key_value_set_bytes(self, key: str, value: bytes) -> None:
-        with self.changed:
-            self.values[key] = value
-            self.changed.notify_all()
-
-    def blocking_key_value_get_bytes(self, key: str, timeout_in_ms: int) -> bytes:
-        with self.changed:
-            assert self.changed.wait_for(lambda: key in self.values, 30 * timeout_in_ms / 1000)
-            return self.values[key]
-
-    def key_value_delete(self, key: str) -> None:
-        with self.changed:
-            del self.values[key]
-
-
 def test_processes_look_for_no_file_before_it_is_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A client of NFS that has seen that a file is not there may say so for half a minute after another made it."""
-    store, exists, path = Meetings(), Path.exists, tmp_path / "pool.jsonl"
+    exists, path = Path.exists, tmp_path / "pool.jsonl"
     missed: list[tuple[str, str]] = []
 
     def watched(file: Path) -> bool:
@@ -242,18 +218,14 @@ def test_processes_look_for_no_file_before_it_is_there(
             missed.append((threading.current_thread().name, file.name))
         return there
 
-    def run(index: int) -> ReferencePool:
-        threading.current_thread().name = f"{index:05d}-of-00002"
-        unset: Any = None
-        ctx = RunContext(
-            RunConfig(), RunFolder(tmp_path), *[unset] * 3, say=print, processes=Processes(index, 2, store)
-        )
+    def run(processes: Processes) -> ReferencePool:
+        threading.current_thread().name = f"{processes.index:05d}-of-00002"
+        ctx = bare_context(RunConfig(), tmp_path, processes=processes)
         return write_shared_pool(ctx, path, Writer(), SAMPLES)
 
     alone = write_pool(tmp_path / "alone.jsonl", Writer(), SAMPLES)
     monkeypatch.setattr(Path, "exists", watched)
-    with ThreadPoolExecutor(2) as threads:
-        pools = list(threads.map(run, range(2)))
+    pools = in_threads(2, run)
     assert [pool.digest() for pool in pools] == [alone.digest()] * 2
     assert ("00000-of-00002", path.name) in missed
     assert ("00001-of-00002", path.name) not in missed

@@ -15,6 +15,7 @@ from urllib.request import urlopen
 import pytest
 from PIL import Image
 
+from tests.bare_context import bare_context
 from tests.data.media_files import write_video
 from tests.models.qwen3_vl.processing.cases import pixels
 from tests.models.qwen3_vl.processing.tiny_tokenizer import tiny_tokenizer
@@ -55,10 +56,7 @@ IMAGE, VIDEO = 17_408, 41_984
 
 def place_of(index: int, config: RunConfig, root: Path) -> RunContext:
     """Of one of two processes."""
-    nothing: Any = None
-    return RunContext(
-        *(config, RunFolder(root), *[nothing] * 3), say=lambda _: None, processes=Processes(index, 2)
-    )
+    return bare_context(config, root, processes=Processes(index, 2))
 
 
 def test_each_process_writes_a_file_of_questions_of_its_own(tmp_path: Path) -> None:
@@ -256,8 +254,7 @@ def test_a_run_is_refused_other_models_as_its_other_judges_when_it_goes_on(
         f"second_judge={{judge: {{urls: [{others.url}]}}}}",
         f"evaluation.other_judge={{urls: [{others.url}]}}",
     )
-    nothing: Any = None
-    ctx = RunContext(config, RunFolder(tmp_path), *[nothing] * 3, say=lambda _: None)
+    ctx = bare_context(config, tmp_path)
 
     def second() -> None:
         with answering_judge(config, ctx.folder, ctx.say, second=config.second_judge):
@@ -295,8 +292,7 @@ def test_what_is_scored_hours_later_is_scored_by_the_judge_that_was_noted(
         f"judge.urls=[{judge.url}, {other.url}]",
         f"reward.instructions.image={tmp_path / 'my.txt'}",
     )
-    nothing: Any = None
-    ctx = RunContext(config, RunFolder(tmp_path), *[nothing] * 3, say=lambda _: None)
+    ctx = bare_context(config, tmp_path)
     with answering_judge(config, ctx.folder, ctx.say) as answering:
         other.models = ["another"]
         with reward_session(ctx, config.reward, None, answering):

@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from PIL import Image
 
+from tests.bare_context import bare_context
 from tests.data.media_files import write_video
 from vcap_jax.data.config import DataConfig
 from vcap_jax.data.manifest import Sample
@@ -42,10 +42,7 @@ def pictures(folder: Path, world: int, others: int) -> list[Sample]:
 
 
 def ctx(config: RunConfig, root: Path, said: list[str], index: int = 0) -> RunContext:
-    nothing: Any = None
-    return RunContext(
-        *(config, RunFolder(root), *[nothing] * 3), say=said.append, processes=Processes(index, 2)
-    )
+    return bare_context(config, root, say=said.append, processes=Processes(index, 2))
 
 
 def test_a_run_of_photographs_is_told_once_at_its_start_and_again_when_it_is_resumed(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.bare_context import bare_context
 from tests.run.test_judge_domain import pictures
 from vcap_jax.data.config import DataConfig
 from vcap_jax.data.judge_media import EncodedMedia, JudgeMediaSettings, encode_picture
@@ -18,7 +19,6 @@ from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.report.samples import SampleRows
 from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.run.config import LoggingConfig, RunConfig
-from vcap_jax.run.context import RunContext
 from vcap_jax.run.judge_domain import check_judge_domain
 from vcap_jax.run.observers import RunObserver, Shown, frames_of
 
@@ -147,9 +147,8 @@ def test_what_cannot_be_drawn_is_told_and_costs_no_step(
 
 def test_the_page_of_a_run_of_photographs_says_that_its_rewards_mean_nothing(tmp_path: Path) -> None:
     own = dataclasses.replace(CONFIG, data=DataConfig(manifest="mine.jsonl"))
-    folder, nothing = RunFolder(tmp_path / "run"), None
-    place: Any = RunContext(own, folder, *[nothing] * 3, say=lambda _: None)  # type: ignore[arg-type]
-    check_judge_domain(place, pictures(tmp_path, 0, 3))
+    folder = RunFolder(tmp_path / "run")
+    check_judge_domain(bare_context(own, folder.root), pictures(tmp_path, 0, 3))
     observe(folder.root, range(1, 3), "abc", 2, own)
     assert "These rewards mean nothing here" in folder.samples_page.read_text()
     # With a judge of its own there is nothing to warn of.
