@@ -39,7 +39,7 @@ def load(name: str) -> dict[str, np.ndarray]:
 def reference(name: str) -> dict[str, np.ndarray]:
     """``answers_of`` for one of ``MODELS``."""
     config = cases.MODELS[name]
-    return answers_of(torch_model(config, cases.weights(config, seed=1)), config)
+    return answers_of(torch_model(config, cases.weights(config)), config)
 
 
 def by_layers(shapes: dict[str, tuple[int, ...]]) -> dict[str, list[list[int]]]:
