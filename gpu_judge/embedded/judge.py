@@ -20,7 +20,7 @@ from gpu_judge.embedded.questions import answer_questions, asks_questions
 from gpu_judge.embedded.reasonability import reasonability
 from gpu_judge.embedded.request import BadRequest, JudgeRequest, read_content, read_request
 from gpu_judge.embedded.stages import answer_stage
-from gpu_judge.embedded.windows import Window, claims_in_window, empty_in_window, window_shots
+from gpu_judge.embedded.windows import Window, claims_in_window, empty_in_window, window_of
 from vcap_jax.system.json_values import JsonObject
 from vcap_jax.world.image_grammar import parse_image
 from vcap_jax.world.noisy_perception import ImperfectSight, PerceptionConfig
@@ -92,7 +92,7 @@ def judge_segment(request: JudgeRequest, sight: ImperfectSight | None) -> Answer
         told = _read_video(request.reference or "")
         window = Window(shots=tuple((s.start, s.end) for s in told.segments), limits=request.window)
     else:
-        window = window_shots(sight.shots)
+        window = window_of(sight)
     claims = claims_in_window(request.candidate, window)
     parts = [segment.sentences for segment in caption.segments] or [parse_segment(request.candidate)]
     prose = read_prose(parts)

@@ -86,7 +86,8 @@ def see_video(frames: Sequence[np.ndarray], times: Sequence[float]) -> Sight:
 
     Frames that begin later than a clip begins, or end before one ends, are a window. Unknown are then how many shots
     there are, the cuts that the window does not show, and, in a shot that may go on beyond it, what happens to an
-    object, unless the window shows it. A quarter in which it shows nothing is empty.
+    object, unless the window shows it, and where something happens first, unless it shows the shot's beginning. A
+    quarter in which it shows nothing is empty.
     Raises ValueError for no frames, not as many times as frames, or a frame that is no picture.
     """
     if not len(frames) or len(frames) != len(times):
@@ -105,9 +106,9 @@ def see_video(frames: Sequence[np.ndarray], times: Sequence[float]) -> Sight:
 
     notes = _Notes()
     for shot, (first, last) in enumerate(pairwise([*starts, len(frames)])):
-        complete = (shot > 0 or from_start) and (last < len(frames) or to_end)
+        begun, ended = shot > 0 or from_start, last < len(frames) or to_end
         seen = slice(first, last)
-        _see_shot(notes, shot, cells[seen], colours[seen], times[seen], moments[seen], complete)
+        _see_shot(notes, shot, cells[seen], colours[seen], times[seen], moments[seen], begun, ended)
     _see_cuts(notes, limits[1:-1], from_start, to_end)
     return Sight(
         facts=notes.facts,
@@ -142,9 +143,11 @@ def _see_shot(
     colours: np.ndarray,
     times: Sequence[float],
     moments: Sequence[float],
-    complete: bool,
+    begun: bool,
+    ended: bool,
 ) -> None:
-    """Notes what the frames of a shot show; ``complete``: all of its frames are seen."""
+    """Notes what the frames of a shot show; ``begun``, ``ended``: its first frame is seen, and its last."""
+    complete = begun and ended
     ground = np.median(colours, axis=0)
     texture = texture_direction(ground)
     delta = cells - ground
@@ -166,7 +169,7 @@ def _see_shot(
         if (shot, place, "time") in notes.facts:
             happened[place] = notes.facts[shot, place, "time"]
     first = earliest_event(happened)
-    if first is not None:
+    if begun and first is not None:
         notes.facts[shot, "scene", "first"] = first
     elif not complete:
         notes.unknown.add((shot, "scene", "first"))
