@@ -30,6 +30,7 @@ from vcap_jax.run import evaluation, run_captioner
 from vcap_jax.run.config import LoggingConfig, RunConfig
 from vcap_jax.run.context import RunContext
 from vcap_jax.run.evaluation import Evaluations
+from vcap_jax.system.json_values import JsonError
 from vcap_jax.system.shutdown import Stopped, TrainingStopped, stop_on_signal
 from vcap_jax.world.dataset import MANIFEST, write_dataset
 
@@ -83,12 +84,14 @@ def made(tmp_path: Path) -> Callable[..., tuple[Evaluations, Context]]:
     manifest = write_dataset(tmp_path / "data", "image", "heldout", 6, seed=0)
     own = EvaluatorConfig(use="tests.evals.own_evaluators:Words", options={"manifest": str(manifest)})
 
-    def make(folder: str, processes: Processes = ALONE) -> tuple[Evaluations, Context]:
+    def make(
+        folder: str, processes: Processes = ALONE, say: Callable[[str], None] = lambda text: None
+    ) -> tuple[Evaluations, Context]:
         ctx = Context(
             RunConfig(seed=1, evaluation=EvaluationConfig(every=2, evaluators=(own,))),
             RunFolder(tmp_path / folder),
             *[NOTHING] * 3,
-            lambda text: None,
+            say,
             processes,
         )
         return Evaluations(ctx, None), ctx
@@ -154,6 +157,56 @@ def test_between_steps_what_is_due_is_evaluated_and_gets_columns(made) -> None:
         (4, "trained"),
     ]
     assert evaluations.summary()["words"]["step-2"]["metrics"]["words"]["value"] == 2.0
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_results_of_an_earlier_step_that_were_removed_come_back_from_the_captions(count: int, made) -> None:
+    """Its policy is gone. The page said to remove the file and resume, and the plots lost the step."""
+    evaluations, ctx = made("run")
+    evaluations.of_policy("start", "p", step=0)
+    evaluations.after_step(2, "p2", total=4, log=Log())
+    before, folder = files(ctx.folder), ctx.folder.evaluation("words")
+    (folder / "step-2.json").unlink()
+
+    def ended(processes: Processes) -> Any:
+        return made("run", processes)[0].at_end("p4", step=4)["words"].step
+
+    assert in_threads(count, ended) == [4] * count
+    after = files(ctx.folder)
+    assert {name: after[name] for name in before} == before
+    assert {name.split(".")[0] for name in after} == {"start", "step-2", "trained"}
+
+
+def test_an_earlier_step_of_which_captions_lack_is_left_out_and_told(made) -> None:
+    """A kill in its evaluation, and another ``evaluation.every`` since: the later policy's are not its captions."""
+    evaluations, ctx = made("run")
+    evaluations.after_step(2, "p2", total=4, log=Log())
+    folder = ctx.folder.evaluation("words")
+    (folder / "step-2.json").unlink()
+    kept = (folder / "step-2.jsonl").read_text().splitlines(keepends=True)[:3]
+    (folder / "step-2.jsonl").write_text("".join(kept))
+    told: list[str] = []
+    evaluations, _ = made("run", say=told.append)
+    evaluations.at_end("p4", step=4)
+    assert (folder / "step-2.jsonl").read_text() == "".join(kept)
+    assert not (folder / "step-2.json").exists()
+    assert [line for line in told if "step-2" in line] == [
+        f"words, step-2: not evaluated, as {folder / 'step-2.jsonl'} has no captions of 'heldout-000003'"
+    ]
+
+
+@pytest.mark.parametrize("name", ["step-2.json", "step-2.items.jsonl"])
+def test_a_damaged_evaluation_is_made_again_as_its_error_says(name: str, made) -> None:
+    """It said to remove the captions too, which of an earlier step nobody could draw again."""
+    evaluations, ctx = made("run")
+    evaluations.after_step(2, "p2", total=4, log=Log())
+    before, folder = files(ctx.folder), ctx.folder.evaluation("words")
+    (folder / name).write_text("{")
+    with pytest.raises(JsonError, match=rf"evaluated again, remove {folder / 'step-2.json'} and resume"):
+        made("run")[0].of_policy("step-2", "p2", step=2)
+    (folder / "step-2.json").unlink()
+    made("run")[0].of_policy("step-2", "p2", step=2)
+    assert files(ctx.folder) == before
 
 
 def test_a_best_checkpoint_by_a_metric_that_there_is_not_is_told_at_the_start(made) -> None:

@@ -60,8 +60,12 @@ def _rows(values: Mapping[str, Value]) -> JsonObject:
 
 def read_results(path: Path) -> Results | None:
     """What ``Results.write`` wrote; None if there is no file. Raises JsonError for a file of another kind."""
-    remedy = f"to have it evaluated again, remove {path.with_suffix('')}.*"
-    return read_record(Results, path, remedy=remedy) if path.exists() else None
+    return read_record(Results, path, remedy=evaluated_again(path)) if path.exists() else None
+
+
+def evaluated_again(path: Path) -> str:
+    """What is to be done for it. Not with the captions, which are all that is left of a policy between steps."""
+    return f"to have it evaluated again, remove {path} and resume"
 
 
 def evaluations_of(folder: RunFolder) -> dict[str, list[Results]]:

@@ -16,6 +16,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -27,7 +28,15 @@ from vcap_jax.evals.registry import NamedEvaluator, evaluated_by, made_evaluator
 from vcap_jax.evals.statistics import changes_of_means
 from vcap_jax.models.policy import Params
 from vcap_jax.parallel.processes import PeerFailed
-from vcap_jax.report.evaluations import REFERENCES, START, TRAINED, Results, evaluations_of, read_results
+from vcap_jax.report.evaluations import (
+    REFERENCES,
+    START,
+    TRAINED,
+    Results,
+    evaluated_again,
+    evaluations_of,
+    read_results,
+)
 from vcap_jax.report.intervals import Value
 from vcap_jax.report.pages import told_if_not_drawn
 from vcap_jax.reward.config import JudgeConfig
@@ -35,7 +44,7 @@ from vcap_jax.rollout.sampler import GroupSampler, RolloutConfig
 from vcap_jax.run.before_after import BeforeAfterPage
 from vcap_jax.run.context import RunContext, group_sampler
 from vcap_jax.run.keeping_best import BestKeeper
-from vcap_jax.run.run_captioner import RunCaptioner
+from vcap_jax.run.run_captioner import CaptionsLacking, KeptCaptions, RunCaptioner
 from vcap_jax.system.errors import VCapError
 from vcap_jax.system.files import replace_file
 from vcap_jax.system.json_records import as_record
@@ -182,7 +191,10 @@ class Evaluations:
         return keeping
 
     def at_end(self, params: Params, *, step: int) -> dict[str, Results]:
-        """Evaluates the trained policy, whose checkpoint is complete, after the last ``step``; by evaluator."""
+        """Evaluates the trained policy, whose checkpoint is complete, after the last ``step``; by evaluator. Before it
+        earlier steps whose results somebody has removed."""
+        for name, named in self._named.items():
+            self._ctx.processes.on_process_0(f"evaluations {name}, earlier", partial(self._removed, named))
         found = self.of_policy(TRAINED, params, step=step)
         if (keeping := self._best.better(step, found, self._ctx.say)) is not None:
             keeping()
@@ -194,6 +206,16 @@ class Evaluations:
             name: {results.when: results.row() for results in several}
             for name, several in evaluations_of(self._ctx.folder).items()
         }
+
+    def _removed(self, named: NamedEvaluator) -> None:
+        """Measures the captions of steps without results: no step is trained a second time for them."""
+        for path in sorted(self._ctx.folder.evaluation(named.name).glob("step-*.jsonl")):
+            when, number = path.stem, path.stem.removeprefix("step-")
+            if number.isdecimal() and not path.with_suffix(".json").exists():
+                try:
+                    self._ctx.say(_told(self._written(named, when, int(number), KeptCaptions(path))))
+                except CaptionsLacking as error:
+                    self._ctx.say(f"{named.name}, {when}: not evaluated, as {error}")
 
     def _file(self, name: str, when: str) -> Path:
         return self._ctx.folder.evaluation(name) / f"{when}.jsonl"
@@ -283,8 +305,9 @@ class Evaluations:
         try:
             return read_items(path) if path.exists() else []
         except JsonError as error:
-            again = self._file(name, when)
-            raise JsonError(f"{error}; to have it evaluated again, remove {again}.*") from error
+            raise JsonError(
+                f"{error}; {evaluated_again(self._file(name, when).with_suffix('.json'))}"
+            ) from error
 
 
 def _told(results: Results) -> str:

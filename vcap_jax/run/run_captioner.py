@@ -1,4 +1,5 @@
-"""A run's policy as evaluators are given it: all processes caption, the first one asks, and captions are kept."""
+"""A run's policy as evaluators are given it: all processes caption, the first one asks, and captions are kept. They are
+what is left of a policy that is gone."""
 
 from __future__ import annotations
 
@@ -54,7 +55,7 @@ class RunCaptioner:
             raise EvaluatorError(
                 f"captions of {twice!r} are asked for twice at once: ids of samples must differ"
             )
-        kept = self._kept()
+        kept = _kept(self._path)
         places = [place for place, identity in enumerate(ids) if (seed, identity) not in kept]
         if places:
             with finishing("each caption in work"):
@@ -156,15 +157,35 @@ class RunCaptioner:
             with naming(self._path), self._path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(row, ensure_ascii=False) + "\n")
 
-    def _kept(self) -> dict[tuple[int, str], JsonDict]:
-        if not self._path.exists():
-            return {}
-        drop_torn_end(self._path)
-        where, kept = str(self._path), {}
-        for line in rows_of(self._path.read_text(encoding="utf-8")):
-            row = as_object(parse_json(line), where)
-            kept[as_whole(row.get("seed", 0), f"{where}: seed"), as_text(row["id"], f"{where}: id")] = row
-        return kept
+
+class CaptionsLacking(EvaluatorError):
+    """Captions of a policy that is gone are not all there."""
+
+
+class KeptCaptions:
+    """What a ``RunCaptioner`` has kept in ``path`` (implements ``Captioner``)."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._captions = path, _kept(path)
+
+    def captions(self, samples: Sequence[Sample], *, seed: int = 0) -> list[Captions]:
+        """See ``Captioner``. Raises CaptionsLacking."""
+        for sample in samples:
+            if (seed, sample.id) not in self._captions:
+                raise CaptionsLacking(f"{self._path} has no captions of {sample.id!r}")
+        return [captions_of(self._captions[seed, s.id], f"captions of {s.id!r}") for s in samples]
+
+
+def _kept(path: Path) -> dict[tuple[int, str], JsonDict]:
+    """The rows of a file of captions by seed and id; none where there is no file."""
+    if not path.exists():
+        return {}
+    drop_torn_end(path)
+    where, kept = str(path), {}
+    for line in rows_of(path.read_text(encoding="utf-8")):
+        row = as_object(parse_json(line), where)
+        kept[as_whole(row.get("seed", 0), f"{where}: seed"), as_text(row["id"], f"{where}: id")] = row
+    return kept
 
 
 def _reason(error: BaseException) -> JsonDict:
