@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from vcap_jax.data.references import PoolEntry, ReferencePool, Segment
 from vcap_jax.reward.config import RewardConfig
 from vcap_jax.reward.family import FamilyTools, made_family
 from vcap_jax.reward.group import CandidateScore, GroupForReward, GroupPrompt, GroupScores
@@ -117,6 +118,26 @@ def test_the_page_of_rewards_names_fields_that_there_are():
     named = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
     given = {one.name for kind in (CandidateScore, GroupScores) for one in fields(kind)}
     assert named <= given | {"uses_reference", "asks_judge", "score_group"}
+
+
+def test_pools_are_joined_by_their_page_whichever_of_them_has_a_sample(tmp_path, monkeypatch):
+    (source,) = CODE.findall((ROOT / "docs" / "recipes.md").read_text(encoding="utf-8"))
+    (tmp_path / "pools").mkdir()
+    cut = Segment(start=0.0, end=1.0, references=("a dog runs",))
+    for name, entries in (
+        ("e1", [PoolEntry(id="a", references=("x",), segments=(cut,)), PoolEntry(id="b", references=("y",))]),
+        ("e2", [PoolEntry(id="c", references=("w",)), PoolEntry(id="a", references=("z",), segments=(cut,))]),
+    ):
+        ReferencePool(entries).write(tmp_path / "pools" / f"{name}.jsonl")
+    monkeypatch.chdir(tmp_path)
+    exec(source, {})
+    both = ReferencePool.read(tmp_path / "pools" / "both.jsonl")
+    assert {one.id: one.references for one in both.entries()} == {
+        "a": ("x", "z"),
+        "b": ("y",),
+        "c": ("w",),
+    }
+    assert both["a"].segments == (cut, cut)
 
 
 @pytest.mark.slow
