@@ -50,8 +50,22 @@ def test_relative_links_lead_to_files(page):
 @pytest.mark.parametrize("page", [p for p in PAGES if ROOT / "docs" in p.parents], ids=lambda p: p.name)
 def test_pages_of_the_site_lead_to_pages_of_the_site(page):
     """A file outside of docs/ is on the site where a page includes it, as judge_server.md does the judge's README."""
-    links = [(page.parent / link).resolve() for link in LINK.findall(page.read_text(encoding="utf-8"))]
+    shown = re.sub(r"^% .*\n", "", page.read_text(encoding="utf-8"), flags=re.M)  # a comment, to MyST
+    links = [(page.parent / link).resolve() for link in LINK.findall(shown)]
     assert [link for link in links if link.suffix == ".md" and ROOT / "docs" not in link.parents] == []
+
+
+def test_a_page_that_is_another_file_links_it_for_who_reads_it_in_the_repository():
+    """There is no include on a forge, which shows comments of MyST as text."""
+    lines = [(page, page.read_text(encoding="utf-8").splitlines()) for page in (ROOT / "docs").glob("*.md")]
+    included = [
+        (page.name, match[1], above)
+        for page, text in lines
+        for above, line in zip(["", *text], text, strict=False)
+        if (match := re.fullmatch(r"```\{include\} (\.\./.*)", line))
+    ]
+    assert {name for name, _, _ in included} == {"changes.md", "contributing.md", "judge_server.md"}
+    assert [name for name, file, above in included if not re.fullmatch(rf"% .*\]\({file}\).*", above)] == []
 
 
 @pytest.mark.parametrize("page", WRITTEN, ids=names(WRITTEN))
