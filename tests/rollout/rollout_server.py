@@ -71,6 +71,8 @@ class RolloutServer:
         self.crash_at: int | None = None
         """After so many chats it is gone, for as long as it takes to be asked twice how it is."""
         self.away = 0
+        self.beside_reading: Callable[[], Awaitable[object]] | None = None
+        """What somebody else does, once, while weights are read."""
 
     def __enter__(self) -> RolloutServer:
         self._loop = LoopThread("rollout server")
@@ -127,6 +129,9 @@ class RolloutServer:
         assert (folder / "config.json").exists()
         files = sorted(folder.glob("*.safetensors"))
         self.weights.append({name: array for file in files for name, array in load_file(file).items()})
+        beside, self.beside_reading = self.beside_reading, None
+        if beside is not None:
+            await beside()
         return web.json_response({"results": [None]})
 
     async def _reset(self, request: web.Request) -> web.Response:

@@ -142,6 +142,27 @@ def test_a_server_that_stays_away_ends_the_step(clock: FakeClock) -> None:
     ask(gone, clock, wait)
 
 
+@pytest.mark.parametrize(
+    ("held", "lost"),
+    [("default", True), ("vcap-rollout-a-3-reading", True), ("vcap-rollout-b-3-reading", False)],
+)
+def test_a_server_that_reads_the_runs_own_weights_is_no_other_runs(
+    clock: FakeClock, held: str, lost: bool
+) -> None:
+    async def answer(_: web.Request) -> web.Response:
+        return web.json_response({"weight_version": held})
+
+    async def expect(server: VllmServer) -> None:
+        with pytest.raises(RolloutError, match=held) as told:
+            await server.expect("vcap-rollout-a-3")
+        assert (isinstance(told.value, ServerLost), "another run uses it" in str(told.value)) == (
+            lost,
+            not lost,
+        )
+
+    ask(answer, clock, expect)
+
+
 @pytest.fixture
 def clock() -> FakeClock:
     return FakeClock()

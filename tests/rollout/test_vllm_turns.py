@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import jax
 import numpy as np
 import pytest
@@ -22,6 +24,7 @@ from vcap_jax.models.policy import Policy, split_model
 from vcap_jax.models.qwen3_vl.processing import Processor
 from vcap_jax.rollout.config import RolloutConfig, VllmConfig
 from vcap_jax.rollout.engine import ReadSamples, RolloutBatch, RolloutError
+from vcap_jax.rollout.falls_asleep import fall_asleep
 from vcap_jax.rollout.vllm_engine import VllmEngine
 from vcap_jax.system.turns import Turns
 from vcap_jax.world.backbone import BACKBONE_FOLDER
@@ -170,6 +173,41 @@ def test_a_server_that_was_killed_in_its_sleep_is_waited_for(
     assert sorted(group.index for group in groups) == [0, 1, 2, 3]
     assert any(line.startswith("lost: rollout server at") and "is_sleeping" in line for line in said)
     assert server.sleeper.state == "asleep"
+
+
+def test_a_server_that_comes_up_in_its_turn_is_not_had_to_sleep_while_it_reads_the_weights(
+    policy: Policy, server: RolloutServer, devices: SharedDevices, tmp_path: Path
+) -> None:
+    slept: list[bool] = []
+
+    async def just_started() -> None:  # as ``serve_rollout --sleep-mode`` starts beside every server
+        slept.append(await fall_asleep(server.url, os.getpid()))
+
+    assert server.sleeper is not None
+    server.sleeper.restart()
+    server.beside_reading = just_started
+    with engine(policy, tmp_path, server) as rollout:
+        rollout.connect()
+    assert (slept, devices.did, server.sleeper.state) == ([False], TURN[1:], "asleep")
+
+
+def test_a_server_that_fell_asleep_while_it_read_the_weights_is_given_them_again(
+    policy: Policy, server: RolloutServer, devices: SharedDevices, tmp_path: Path
+) -> None:
+    async def asked_a_moment_before() -> None:
+        async with aiohttp.ClientSession() as session, session.post(f"{server.url}/sleep?level=2"):
+            pass
+
+    said: list[str] = []
+    assert server.sleeper is not None
+    server.sleeper.restart()
+    server.beside_reading = asked_a_moment_before
+    with engine(policy, tmp_path, server, say=said.append) as rollout:
+        rollout.connect()
+    assert (len(server.weights), devices.did) == (2, ["rollout sleeps", *TURN])
+    assert [line.partition("; ")[0] for line in said] == [
+        f"lost: {server.url} fell asleep while it read its weights, and has dropped them"
+    ]
 
 
 def test_whoever_stops_in_the_middle_leaves_the_servers_asleep(

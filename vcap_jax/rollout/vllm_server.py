@@ -30,6 +30,9 @@ from vcap_jax.system.waiting import EVERY_S, Waiting, telling
 
 T = TypeVar("T")
 
+_READING = "-reading"
+"""Behind the version of weights that a server which takes turns is still being given."""
+
 # Worth another try: the request was not processed, or not by its own fault.
 _RETRIED = frozenset({408, 429, 500, 502, 503, 504})
 _SHOWN = 500
@@ -104,16 +107,13 @@ class VllmServer:
     async def sleep(self) -> None:
         """Returns once it sleeps, without weights. Only for servers with ``rollout.vllm.sleep_mode``."""
         assert self._sleep_mode is not None
-        async with telling(self._waiting(_LOAD), lambda: "it falls asleep", self._clock):
-            with _as_rollout_errors(self.url):
-                await self._sleep_mode.sleep(2)
+        await self._turns("it falls asleep", self._sleep_mode.sleep(2))
 
-    async def _wake_up(self, *, whole: bool) -> None:
-        """Of one that takes turns. whole: else its weights alone, to be read before there are caches beside them."""
-        if self._sleep_mode is not None:
-            async with telling(self._waiting(_LOAD), lambda: "it wakes up", self._clock):
-                with _as_rollout_errors(self.url):
-                    await (self._sleep_mode.wake_up() if whole else self._sleep_mode.wake_up_weights())
+    async def _turns(self, how: str, work: Coroutine[object, object, T]) -> T:
+        """What ``work`` of sleep mode comes to; waiting for it is told."""
+        async with telling(self._waiting(_LOAD), lambda: how, self._clock):
+            with _as_rollout_errors(self.url):
+                return await work
 
     async def check(self, token: int) -> None:
         """Verifies that the server is up and reports log-probabilities of the distribution it samples from, and takes
@@ -157,10 +157,18 @@ class VllmServer:
     async def load(self, folder: Path, version: str) -> None:
         """Replaces the server's weights by those in ``folder`` and forgets everything computed with the old ones. One
         that sleeps wakes up."""
-        await self._wake_up(whole=False)
+        mode, asleep = self._sleep_mode, False
+        if mode is not None:
+            # From now on nobody has it sleep who takes it for one that was just started (``falls_asleep``).
+            await self._name(f"{version}{_READING}")
+            asleep = await self._turns("it wakes up", mode.wake_up_weights())
         rpc: JsonObject = {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}}
         await self._control("POST", "/collective_rpc", _LOAD, rpc, development=True)
-        await self._wake_up(whole=True)
+        if mode is not None:
+            # Who asked a moment before may still have had it sleep, which drops what it has read.
+            if await self._turns("it reads the weights", mode.sleeps()) is not asleep:
+                raise ServerLost(f"{self.url} fell asleep while it read its weights, and has dropped them")
+            await self._turns("it wakes up", mode.wake_up())
         reset = await self._control("POST", "/reset_prefix_cache", _LOAD, development=True)
         if not isinstance(reset, dict) or reset.get("success") is not True:
             raise RolloutError(
@@ -169,17 +177,20 @@ class VllmServer:
             )
         # Image features belong to the old weights too; and the engine counts on them being dropped with the rest.
         await self._control("POST", "/reset_encoder_cache", _LOAD, development=True)
-        label = {"new_version": version}
-        await self._control("POST", "/update_weight_version", _LOAD, label, development=True)
+        await self._name(version)
         await self.expect(version)
 
+    async def _name(self, version: str) -> None:
+        label = {"new_version": version}
+        await self._control("POST", "/update_weight_version", _LOAD, label, development=True)
+
     async def expect(self, version: str) -> None:
-        """Raises ServerLost if the server was started anew since it was given this version, RolloutError if another
-        run has given it its own."""
+        """Raises ServerLost if the server was started anew since it was given this version, though it may be reading it
+        again by now; RolloutError if another run has given it its own."""
         held = await self.version()
         if held == version:
             return
-        if held.startswith(VERSIONS):
+        if held.startswith(VERSIONS) and held != f"{version}{_READING}":
             raise RolloutError(
                 f"{self.url} holds weights {held!r} instead of {version!r}: another run uses it; a rollout server must "
                 "serve one run alone. End the other run, and continue with --resume"

@@ -84,11 +84,12 @@ class SleepMode:
             )
         return sleeping
 
-    async def wake_up_weights(self) -> None:
-        """Returns once it has memory for its weights, which may be given to it then; it goes on sleeping. One that is
-        awake stays so. Raises ServerGone, SleepModeError."""
-        if await self.sleeps():
+    async def wake_up_weights(self) -> bool:
+        """Returns once it has memory for its weights, which may be given to it then: True of one that goes on sleeping
+        but for them, False of one that is awake. Raises ServerGone, SleepModeError."""
+        if asleep := await self.sleeps():
             await self._asked("POST", "/wake_up?tags=weights")
+        return asleep
 
     async def wake_up(self) -> None:
         """Returns once it is awake; one that is awake stays so. Raises ServerGone, SleepModeError."""
