@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -24,8 +25,8 @@ from vcap_jax.run.keeping_best import BestKeeper, best_row, kept_steps
 from vcap_jax.system.files import write_json
 
 
-def results(step: int, value: float) -> dict[str, Results]:
-    measured = Value(value=value, low=value - 0.1, high=value + 0.1, n=9, method="m")
+def results(step: int, value: float, n: int = 9) -> dict[str, Results]:
+    measured = Value(value=value, low=value - 0.1, high=value + 0.1, n=n, method="m")
     return {
         "judged": Results(
             evaluator="judged",
@@ -63,6 +64,44 @@ def test_the_best_so_far_is_noted_and_equal_ones_change_nothing(tmp_path: Path) 
     assert (best.step, best.value, best.low) == (12, 0.6, 0.5)
     # Done again after a kill: it is still the best, and its checkpoint is asked for again.
     assert go_through(tmp_path, {12: 0.6}) == [12]
+
+
+def test_an_evaluation_of_clearly_fewer_samples_than_the_best_is_not_compared(tmp_path: Path) -> None:
+    said: list[str] = []
+
+    def is_best(step: int, value: float, n: int) -> bool:
+        keeping = best.better(step, results(step, value, n), said.append)
+        if keeping is not None:
+            keeping()
+        return keeping is not None
+
+    best = keeper(tmp_path)
+    assert is_best(20, 0.703, 200)
+    said.clear()
+    assert not is_best(40, 0.71, 1)
+    assert not is_best(40, 0.71, 1)  # as after the last step: when it is done, and at the end
+    assert said == ["step 40 is not compared: judged/reward is of 1 of 200 samples"]
+    assert not is_best(60, 0.72, 179)
+    assert is_best(80, 0.71, 180)
+    # What an earlier version noted does not say of how many samples it was.
+    noted = json.loads((tmp_path / "best.json").read_text())
+    assert noted.pop("n") == 180
+    write_json(tmp_path / "best.json", noted)
+    assert not is_best(100, 0.7, 200)
+    assert is_best(120, 0.72, 100)
+
+
+def test_an_evaluation_of_clearly_fewer_samples_than_the_start_is_not_compared(tmp_path: Path) -> None:
+    """Nor when a metric comes later, and what was evaluated before is looked through."""
+    folder, said = RunFolder(tmp_path), list[str]()
+    for step, value, n in ((0, 0.1, 200), (2, 0.9, 100), (4, 0.3, 190)):
+        results(step, value, n)["judged"].write(folder.evaluation("judged") / f"{step}.json")
+        (folder.checkpoints / str(step)).mkdir(parents=True)
+    assert keeper(tmp_path).better(6, results(6, 0.8, 20), said.append) is None
+    assert said == ["step 6 is not compared: judged/reward is of 20 of 200 samples"]
+    best = read_best(folder)
+    assert best is not None
+    assert (best.step, best.value, best.n) == (4, 0.3, 190)
 
 
 def test_the_lowest_may_be_the_best_and_another_metric_begins_anew(tmp_path: Path) -> None:

@@ -12,8 +12,13 @@ from vcap_jax.evals.protocol import EvaluatorError
 from vcap_jax.parallel.processes import Processes
 from vcap_jax.report.best_checkpoint import BEST, Best, read_best, write_best
 from vcap_jax.report.evaluations import Results, evaluations_of
+from vcap_jax.report.intervals import Value
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.run.config import LoggingConfig
+
+_ENOUGH = 0.9
+"""The share of the samples of the start, and of the best so far, that an evaluation must be over to be compared: the
+few that a judge could score may be the easy ones."""
 
 
 class BestKeeper:
@@ -27,6 +32,8 @@ class BestKeeper:
         self, config: LoggingConfig, folder: RunFolder, processes: Processes, evaluators: Collection[str]
     ) -> None:
         self._config, self._folder, self._processes = config, folder, processes
+        self._left_out = 0
+        """The step that was last told not to be compared."""
         if config.keep_best is not None and (name := config.keep_best.partition("/")[0]) not in evaluators:
             there = ", ".join(evaluators) or "none"
             raise ConfigError(
@@ -48,7 +55,8 @@ class BestKeeper:
         self, step: int, found: Mapping[str, Results], say: Callable[[str], None]
     ) -> Callable[[], None] | None:
         """None unless the policy after ``step`` updates is the best so far; else what is to be done once its checkpoint
-        is complete. found: its evaluations by evaluator.
+        is complete. found: its evaluations by evaluator. One over clearly fewer samples than before is not compared,
+        which is told.
 
         Raises EvaluatorError for a metric that the evaluator does not give.
         """
@@ -59,6 +67,7 @@ class BestKeeper:
         value = found[evaluator].metrics[metric]
         if step == 0 or math.isnan(value.value):
             return None
+        start = self._start(evaluator, metric)
         now = Best(
             metric=self._config.keep_best,
             best_is=self._config.best_is,
@@ -66,21 +75,29 @@ class BestKeeper:
             value=value.value,
             low=value.low,
             high=value.high,
-            start=self._start(evaluator, metric),
+            n=value.n,
+            start=None if start is None else start.value,
         )
-        if not self._processes.on_process_0(f"best checkpoint, step {step}", partial(self._is_best, now)):
+        is_best = partial(self._is_best, now, 0 if start is None else start.n, say)
+        if not self._processes.on_process_0(f"best checkpoint, step {step}", is_best):
             return None
         return partial(self._note, now, say)
 
-    def _is_best(self, now: Best) -> bool:
+    def _is_best(self, now: Best, of_start: int, say: Callable[[str], None]) -> bool:
         before = read_best(self._folder)
         if before is None or (before.metric, before.best_is) != (now.metric, now.best_is):
-            before = self._best_before(now)
+            before = self._best_before(now, of_start)
             if before is not None:
                 write_best(self._folder, before)
+        most = _most(of_start, before)
+        if now.n < _ENOUGH * most:
+            if self._left_out != now.step:  # the last one is asked about twice
+                say(f"step {now.step} is not compared: {now.metric} is of {now.n} of {most} samples")
+            self._left_out = now.step
+            return False
         return before is None or before.step == now.step or now.beats(before)
 
-    def _best_before(self, now: Best) -> Best | None:
+    def _best_before(self, now: Best, of_start: int) -> Best | None:
         """By the metric that ``now`` is chosen by, of the evaluations before whose checkpoints are still there: a
         resumed run may have begun with another metric, or with none."""
         evaluator, _, metric = now.metric.partition("/")
@@ -89,23 +106,28 @@ class BestKeeper:
             step, value = results.step, results.metrics.get(metric)
             if value is None or not step or step == now.step or math.isnan(value.value):
                 continue
-            found = replace(now, step=step, value=value.value, low=value.low, high=value.high)
+            found = replace(now, step=step, value=value.value, low=value.low, high=value.high, n=value.n)
             there = (self._folder.checkpoints / str(step)).is_dir()
-            if there and (best is None or found.beats(best)):
+            enough = found.n >= _ENOUGH * _most(of_start, best)
+            if there and enough and (best is None or found.beats(best)):
                 best = found
         return best
 
-    def _start(self, evaluator: str, metric: str) -> float | None:
+    def _start(self, evaluator: str, metric: str) -> Value | None:
         for results in evaluations_of(self._folder).get(evaluator, ()):
             if results.step == 0 and metric in results.metrics:
-                value = results.metrics[metric].value
-                return None if math.isnan(value) else value
+                value = results.metrics[metric]
+                return None if math.isnan(value.value) else value
         return None
 
     def _note(self, now: Best, say: Callable[[str], None]) -> None:
         if self._processes.first and read_best(self._folder) != now:
             write_best(self._folder, now)
             say(f"best checkpoint so far: {now}; it is kept")
+
+
+def _most(of_start: int, best: Best | None) -> int:
+    return of_start if best is None else max(of_start, best.n)
 
 
 def kept_steps(folder: RunFolder) -> tuple[int, ...]:
