@@ -58,6 +58,23 @@ def test_the_command_says_what_the_engine_relies_on(tmp_path):
     assert "--no-enable-chunked-prefill" in cpu
 
 
+def test_a_server_takes_the_longest_captions_of_the_run_whoever_asks_for_them(tmp_path):
+    def longest(*overrides: str) -> int:
+        command = serve_command(config("video", *overrides), tmp_path, port=8123, vllm="vllm")
+        (flag,) = [flag for flag in command if flag.startswith("--max-model-len=")]
+        return int(flag.partition("=")[2]) - config("video").data.buckets.tokens[-1]
+
+    rollout, references, evaluated = (
+        "rollout.max_completion_length=300",
+        "references.max_completion_length=700",
+        "evaluation.evaluators=[{use: heldout}, {use: judged, max_completion_length: 900}]",
+    )
+    assert longest(rollout) == 300
+    assert longest(rollout, references) == 700
+    assert longest(rollout, references, evaluated) == 900
+    assert longest("rollout.max_completion_length=1000", references, evaluated) == 1000
+
+
 def test_prompts_of_several_pictures_are_taken_as_by_the_jax_sampler(tmp_path):
     def limit(*overrides: str) -> dict[str, int]:
         command = serve_command(config("image", *overrides), tmp_path, port=8123, vllm="vllm")

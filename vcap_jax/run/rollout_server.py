@@ -98,7 +98,10 @@ def serve_command(
     (``rollout.vllm.sleep_mode``); a CPU build has no such mode, sleeps all the same and keeps its memory. more: further
     arguments, which win over these.
     """
-    buckets, completion = config.data.buckets, config.rollout.max_completion_length
+    buckets = config.data.buckets
+    lengths = [config.rollout.max_completion_length, config.references.max_completion_length]
+    lengths += [evaluator.max_completion_length for evaluator in config.evaluation.evaluators]
+    completion = max(length or 0 for length in lengths)
     prompt = buckets.tokens[-1] if buckets.tokens else buckets.max_tokens
     # A video is one item whatever its frames; every frame of an image prompt is an image.
     images = (buckets.frames[-1] if buckets.frames else buckets.max_frames) or _IMAGES_PER_PROMPT
