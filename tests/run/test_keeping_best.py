@@ -104,6 +104,16 @@ def test_an_evaluation_of_clearly_fewer_samples_than_the_start_is_not_compared(t
     assert (best.step, best.value, best.n) == (4, 0.3, 190)
 
 
+def test_an_evaluation_of_no_sample_ends_no_run(tmp_path: Path) -> None:
+    """A judge that could score nothing gives no reward at all."""
+    said: list[str] = []
+    results(0, 0.1, 200)["judged"].write(RunFolder(tmp_path).evaluation("judged") / "start.json")
+    failed = results(20, 0.0)["judged"]
+    failed = replace(failed, metrics={"judge_failed": failed.metrics["reward"]})
+    assert keeper(tmp_path).better(20, {"judged": failed}, said.append) is None
+    assert said == ["step 20 is not compared: judged/reward is of none of 200 samples"]
+
+
 def test_the_lowest_may_be_the_best_and_another_metric_begins_anew(tmp_path: Path) -> None:
     assert go_through(tmp_path, {2: 0.3, 4: 0.5, 6: 0.1}, best_is="lowest") == [2, 6]
     assert go_through(tmp_path, {8: 0.2}) == [8]

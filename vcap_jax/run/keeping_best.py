@@ -62,12 +62,15 @@ class BestKeeper:
         """
         if self._config.keep_best is None:
             return None
-        self.check(found)
         evaluator, _, metric = self._config.keep_best.partition("/")
+        start = self._start(evaluator, metric)
+        if start is not None and metric not in found[evaluator].metrics:
+            say(f"step {step} is not compared: {self._config.keep_best} is of none of {start.n} samples")
+            return None
+        self.check(found)
         value = found[evaluator].metrics[metric]
         if step == 0 or math.isnan(value.value):
             return None
-        start = self._start(evaluator, metric)
         now = Best(
             metric=self._config.keep_best,
             best_is=self._config.best_is,
