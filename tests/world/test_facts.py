@@ -8,6 +8,7 @@ import pytest
 from vcap_jax.world.captions import full_caption
 from vcap_jax.world.facts import (
     FactCount,
+    caption_claims,
     count_claims,
     count_facts,
     count_inventions,
@@ -68,3 +69,5 @@ def test_claims_under_a_wrong_time_are_wrong() -> None:
     count = count_facts(scene, caption)
     assert count.correct == sum(slot in (SHOTS, *CUTS) for slot in facts) == 2
     assert count.claims > 10
+    # Whether an object lies where they say cannot be told without the shot: they invent none.
+    assert count_inventions(facts, frozenset(), caption_claims(scene, caption)) == 0

@@ -10,7 +10,7 @@ from vcap_jax.world.image_grammar import parse_image
 from vcap_jax.world.scenes import ImageScene, Scene, VideoScene
 from vcap_jax.world.slots import object_of
 from vcap_jax.world.video_facts import video_facts, video_undecided
-from vcap_jax.world.video_grammar import parse_video
+from vcap_jax.world.video_grammar import NO_SHOT, parse_video
 from vcap_jax.world.vocabulary import Claim, Facts, Slot
 
 
@@ -75,7 +75,10 @@ def count_claims(facts: Mapping[Slot, str], undecided: frozenset[Slot], claims: 
 
 
 def count_inventions(facts: Mapping[Slot, str], undecided: frozenset[Slot], claims: Iterable[Claim]) -> int:
-    """How many of the claims that ``count_claims`` counts are of objects where nothing lies; all of them are false."""
+    """How many of the claims that ``count_claims`` counts are of objects where nothing lies; all of them are false.
+
+    Claims whose times fit no shot are false too, but what lies in no shot cannot be told: they are none of these.
+    """
     things = {None, *map(object_of, facts), *map(object_of, undecided)}
     told = {claim for claim in claims if claim[0] not in undecided}
-    return sum(object_of(slot) not in things for slot, _ in told)
+    return sum(slot[0] != NO_SHOT and object_of(slot) not in things for slot, _ in told)
