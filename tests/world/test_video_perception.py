@@ -17,7 +17,7 @@ from vcap_jax.world.scenes import Shot, VideoObject, VideoScene
 from vcap_jax.world.video_facts import video_facts
 from vcap_jax.world.video_perception import see_camera, see_video
 from vcap_jax.world.video_rendering import render_video
-from vcap_jax.world.video_scenes import sample_video_scene
+from vcap_jax.world.video_scenes import STEPS, sample_video_scene
 from vcap_jax.world.vocabulary import CUTS, SHOTS, VIDEO_FRAMES, VIDEO_PLACES
 
 TIMES = [k / 2 for k in range(VIDEO_FRAMES)]
@@ -132,6 +132,15 @@ def test_a_single_frame_shows_nothing_that_moves() -> None:
         (0, "scene", "camera"),
         (0, "bottom right", "event"),
     } <= sight.unknown
+
+
+def test_two_frames_show_that_the_slowest_things_move() -> None:
+    slow, place = replace(THING, start=(24.0, 16.0), step=(0.0, STEPS[0])), (0, "top left", "motion")
+    for seed in range(4):
+        shot = Shot(first=0, last=12, background="white", camera="still", objects=(slow,))
+        frames = [jpeg(frame, 90) for frame in render_video(VideoScene(shots=(shot,), render_seed=seed))]
+        for k in range(8):
+            assert see_video(frames[k : k + 2], TIMES[k : k + 2]).facts[place] == "down", (seed, k)
 
 
 def test_every_second_frame_is_enough() -> None:

@@ -40,9 +40,9 @@ HIDDEN = 0.15
 SHADE = 0.6
 """Share of the way from the bright side of a picture to the other where its dark side begins."""
 SLOW = 2.5
-"""Pixels per frame below which a motion is not noticed: a quarter of the objects that move are slower."""
+"""Pixels per frame below which a motion is not noticed: a fifth of the objects that move are slower."""
 FAST = 3.8
-"""Pixels per frame from which on a shape blurs: a third of the objects that move are faster."""
+"""Pixels per frame from which on a shape blurs: two fifths of the objects that move are faster."""
 DARK = ("black", "brown", "navy")
 PALE = ("white", "beige")
 ALIKE = (frozenset({"black", "navy"}), frozenset({"white", "beige"}))

@@ -52,8 +52,9 @@ from vcap_jax.world.vocabulary import (
 
 _CUT_CONTRAST = 24.0
 """RGB distance between the backgrounds of two frames of different shots."""
-_LEAST_WAY = 2.0
-"""Pixels that something covers while it is seen if it moves."""
+_LEAST_WAY = 1.5
+"""Pixels that something covers while it is seen if it moves: the slowest covers 2 from a frame to the next, of which
+compression may hide a little."""
 _CHANGE = 55.0
 """RGB distance between an object's colours before and after it changes."""
 _STRANGE = 0.30
