@@ -10,7 +10,8 @@ What a policy that optimises these scores could try, and what it gets:
 * silence, or text without a claim: 0 on everything;
 * several answers to one question: none of them covers it, and all of them are wrong, marked or not (one
   caption contradicting itself needs no witness);
-* claims about times that fit no shot: wrong, marked or not, as the frames alone decide them;
+* claims about times that fit no shot: wrong, marked or not, as the frames alone decide them; those of a reference
+  are expected of nobody;
 * avoiding the slots a reference is likely to mark: completeness falls with each; and where nothing at all is
   armed, correctness is ``UNTESTED``, less than any caption of which most was tested and survived;
 * guessing: a wrong value costs its share of correctness and covers nothing.
@@ -142,7 +143,7 @@ def adjudicate(
                 problems.append(f"says {value} for {slot_words(slot)}, which the evidence refutes")
     supported = covered = 0
     for slot, value in dict.fromkeys(reference):
-        if verdict(slot, value):
+        if slot[0] != NO_SHOT and verdict(slot, value):
             supported += 1
             if claimed.get(question_of(slot)) == ((slot, value),):
                 covered += 1

@@ -22,7 +22,9 @@ from vcap_jax.world.video_grammar import NO_SHOT
 from vcap_jax.world.vocabulary import IMAGE_PLACES, Claim, Facts
 
 A, B, C = ("top left", "colour"), ("top left", "shape"), ("bottom right", "colour")
-TRUTH: Facts = {A: "red", B: "star", C: "blue"}
+NOWHERE = (NO_SHOT, "top left", "colour")
+TRUTH: Facts = {A: "red", B: "star", C: "blue", NOWHERE: "red"}
+"""What an erring judge takes for true: a colour at a time that fits no shot, too."""
 
 
 def verdict(slot: tuple[str | int, ...], value: str) -> bool | None:
@@ -61,7 +63,9 @@ def verdict(slot: tuple[str | int, ...], value: str) -> bool | None:
         # What the pixels cannot decide is left alone.
         ([(A, "red"), (("dark", "shape"), "ring")], [(A, "red"), (("dark", "shape"), "star")], 10, 10),
         # A time that fits no shot is wrong without a witness.
-        ([((NO_SHOT, "top left", "colour"), "red"), (A, "red")], [(A, "red")], 5, 10),
+        ([(NOWHERE, "red"), (A, "red")], [(A, "red")], 5, 10),
+        # So is one of the reference: it is not expected, whatever the evidence is taken for.
+        ([(A, "red")], [(A, "red"), (NOWHERE, "red")], 10, 10),
         # The reference says nothing.
         ([(A, "red")], [], UNTESTED, UNTESTED),
     ],
