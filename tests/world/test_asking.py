@@ -56,6 +56,14 @@ def test_a_place_is_answered_by_a_caption_or_said_to_be_empty() -> None:
         "Which covers the other, the one at the top left or the one at the top center? bottom left",
         "Which covers the other, the one at the top left or the one at the top left? top left",
         "How many circles are there? one",  # a number of a shape begins at two
+        # What a picture does not have.
+        "Is the one at the top left higher or lower than the one at the bottom left? higher",
+        "Is the one at the top left further left or further right than the one at the top left? further left",
+        "How does the one at the top left move? left",
+        "When does something happen at the top left? 1.0",
+        "What does the camera do? still",
+        "Where does something happen first? top left",
+        "How many shots are there? two",
     ],
 )
 def test_other_lines_claim_nothing(line: str) -> None:
@@ -70,6 +78,18 @@ def test_who_covers_whom_is_claimed_of_the_one_that_is_answered() -> None:
     assert parse_image(f"{asked} top center").claims == claim
 
 
+def test_neighbours_are_compared_in_one_order_whichever_is_asked_of() -> None:
+    level, side = ("top left", "top center", "level"), ("top left", "middle left", "side")
+    for slot, value, turned in ((level, "higher", "lower"), (side, "further right", "further left")):
+        claims = ((slot, value),)
+        assert parse_image(f"{put(Asked(slot))} {value}").claims == claims
+        back = put(Asked((slot[1], slot[0], slot[2])))
+        assert parse_image(f"{back} {turned}").claims == claims
+        # What contradicts a sentence is another value of its slot.
+        told = parse_image(f"The {slot[0]} one is {value} than the {slot[1]} one.\n{back} {value}")
+        assert told.claims == (*claims, (slot, turned))
+
+
 def test_an_answer_about_a_clip_is_about_the_shot_whose_times_are_asked_of() -> None:
     scene = sample_scene("video", 52, 0)
     assert isinstance(scene, VideoScene)
@@ -78,8 +98,12 @@ def test_an_answer_about_a_clip_is_about_the_shot_whose_times_are_asked_of() -> 
     assert caption_claims(scene, asked) == (((0, "scene", "background"), "navy"),)
     # Without times it is of no shot.
     bare = "What colour is the background? navy"
-    assert caption_claims(scene, bare) == ()
-    assert [sentence.text for sentence in parse_video(bare).sentences] == [bare]
+    # Nor is there anything of the kind, or at the place, in a clip.
+    pattern = f"What pattern is at the top left from {start:.1f} to {end:.1f} seconds? striped"
+    ninth = f"What colour is at the middle center from {start:.1f} to {end:.1f} seconds? red"
+    for line in (bare, pattern, ninth):
+        assert caption_claims(scene, line) == ()
+        assert [sentence.text for sentence in parse_video(line).sentences] == [line]
 
 
 def test_a_place_of_a_clip_is_answered_for_the_shot_whose_times_are_asked_of() -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from vcap_jax.world.captions import IMAGE_SLOTS, sayable_facts
+from vcap_jax.world.captions import sayable_facts
 from vcap_jax.world.image_grammar import describe_image, parse_image, say_image
 from vcap_jax.world.sentences import PLAIN, draw_wording
+from vcap_jax.world.slots import IMAGE_SLOTS
 from vcap_jax.world.vocabulary import BACKGROUND, LIGHT, OBJECTS, VALUES, Claim, Facts
 
 

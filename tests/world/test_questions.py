@@ -78,6 +78,20 @@ def test_who_covers_whom_is_answered_by_a_place() -> None:
     assert told_by(both, asked) is None
 
 
+def test_neighbours_are_asked_about_in_either_order() -> None:
+    caption = "The top left one is higher than the top center one."
+    for first, second, answer in (("left", "center", "higher"), ("center", "left", "lower")):
+        asked = read_question(
+            f"Is the one at the top {first} higher or lower than the one at the top {second}?"
+        )
+        assert asked is not None
+        assert told_by(caption, asked) == answer
+        assert told_by(f"{caption} The top left one is lower than the top center one.", asked) is None
+    far = read_question("Is the one at the top left higher or lower than the one at the top right?")
+    assert far is not None
+    assert told_by(caption, far) is None
+
+
 def test_contradictions_silence_and_foreign_questions_have_no_answer() -> None:
     asked = read_question("What colour is at the top left?")
     assert asked == Asked(("top left", "colour"))

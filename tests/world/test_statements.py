@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from vcap_jax.world.captions import IMAGE_SLOTS, full_caption
+from vcap_jax.world.captions import full_caption
+from vcap_jax.world.slots import IMAGE_SLOTS
 from vcap_jax.world.statements import events_of, read_statement, read_yes_no, relation, statement, yes_no
 from vcap_jax.world.video_scenes import sample_video_scene
 from vcap_jax.world.vocabulary import VALUES

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from vcap_jax.world.captions import sayable_facts, video_slots
+from vcap_jax.world.captions import sayable_facts
 from vcap_jax.world.sentences import PLAIN, draw_wording
+from vcap_jax.world.slots import video_slots
 from vcap_jax.world.video_grammar import (
     NO_SHOT,
     describe_video,

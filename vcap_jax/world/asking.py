@@ -13,11 +13,11 @@ A text may hold lines of a question and its answer, as references that a caption
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from vcap_jax.world.sentences import Form, Sentence, alternatives, capitalised, read_sentences
-from vcap_jax.world.slots import question_of
+from vcap_jax.world.slots import compared, question_of
 from vcap_jax.world.vocabulary import (
     BACKGROUND,
     CAMERA,
@@ -186,23 +186,28 @@ class Answered:
     @property
     def claim(self) -> Claim | None:
         """What the answer claims, without the shot where the question names times; None for an answer that is none of
-        the question's options, and of a whole place, whose answer is a caption."""
+        the question's options, for one about two places that are not compared, and of a whole place, whose answer is a
+        caption."""
         if isinstance(self.asked, Place):
             return None
         slot, said = self.asked.slot, self.answer.rstrip(".").lower()
         told = next((option for option in options_of(slot) if option.lower() == said), None)
         if told is None:
             return None
+        if slot[-1] in ("level", "side"):
+            return compared(slot[0], slot[1], told)
         if slot[-1] != "overlap":
             return slot, told
         covered = [place for place in slot[:2] if place != told]
         return ((told, *covered, "overlap"), "covers") if covered else None  # it may ask of one and the same
 
-    def sentences(self, forms: Sequence[Form]) -> tuple[Sentence, ...]:
-        """What stands there, as a caption whose sentences have these forms; without the shot, too."""
+    def sentences(self, forms: Sequence[Form], slots: Collection[Slot]) -> tuple[Sentence, ...]:
+        """What stands there, as a caption whose sentences have these forms and are about these slots; without the shot,
+        too."""
         line = f"{self.question} {self.answer}"
         if isinstance(self.asked, Asked):
-            return (Sentence(line, () if self.claim is None else (self.claim,)),)
+            claim = self.claim
+            return (Sentence(line, () if claim is None or claim[0] not in slots else (claim,)),)
         if self.answer == NOTHING:
             return (Sentence(line, (), empty=self.asked.place),)
         return (Sentence(self.question, ()), *read_sentences(self.answer, forms))

@@ -15,34 +15,7 @@ from vcap_jax.world.facts import scene_facts
 from vcap_jax.world.image_grammar import describe_image
 from vcap_jax.world.scenes import Scene, VideoScene, pick, places_of
 from vcap_jax.world.video_grammar import describe_video
-from vcap_jax.world.vocabulary import (
-    BACKGROUND,
-    CUTS,
-    HAPPENINGS,
-    IMAGE_ATTRIBUTES,
-    IMAGE_PLACES,
-    LIGHT,
-    NEIGHBOURS,
-    OBJECTS,
-    SHAPES,
-    SHOTS,
-    VALUES,
-    VIDEO_ATTRIBUTES,
-    VIDEO_PLACES,
-    Facts,
-    Slot,
-)
-
-IMAGE_SLOTS: tuple[Slot, ...] = (
-    *((place, kind) for place in IMAGE_PLACES for kind in IMAGE_ATTRIBUTES),
-    *((*pair, kind) for kind, pairs, *_ in NEIGHBOURS for pair in pairs),
-    *((one, other, "overlap") for one in IMAGE_PLACES for other in IMAGE_PLACES if one != other),
-    OBJECTS,
-    *(("scene", shape, "count") for shape in SHAPES),
-    LIGHT,
-    BACKGROUND,
-)
-"""All slots of images."""
+from vcap_jax.world.vocabulary import IMAGE_PLACES, VALUES, VIDEO_ATTRIBUTES, Facts, Slot
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,14 +106,6 @@ def _invented(scene: Scene, rng: np.random.Generator) -> Facts:
         return {}
     owner = pick(rng, empty)
     return {(*owner, kind): pick(rng, VALUES[kind]) for kind in VIDEO_ATTRIBUTES}
-
-
-def video_slots(shots: int) -> tuple[Slot, ...]:
-    """All slots of videos of so many shots."""
-    kinds = (*VIDEO_ATTRIBUTES, "motion", *HAPPENINGS)
-    inside = [(place, kind) for place in VIDEO_PLACES for kind in kinds]
-    inside += [("scene", kind) for kind in ("first", "camera", "background")]
-    return (*((shot, *slot) for shot in range(shots) for slot in inside), SHOTS, *CUTS)
 
 
 def sayable_facts(slots: tuple[Slot, ...], share: float, rng: np.random.Generator) -> Facts:

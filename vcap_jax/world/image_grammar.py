@@ -35,6 +35,7 @@ from vcap_jax.world.sentences import (
     say_thing,
     thing_claims,
 )
+from vcap_jax.world.slots import IMAGE_SLOTS, compared
 from vcap_jax.world.vocabulary import (
     BACKGROUND,
     BACKGROUNDS,
@@ -47,7 +48,6 @@ from vcap_jax.world.vocabulary import (
     OBJECTS,
     PLURALS,
     SHAPES,
-    SIDES,
     Claim,
     Slot,
 )
@@ -74,7 +74,6 @@ _UNDERSTOOD_BACKGROUND_FORMS = ("the scene has a {colour} background.",)
 _SHAPE_OF = {plural: shape for shape, plural in PLURALS.items()}
 _SIDES_OF_LIGHT = {light: f"the {light}" if light in ("left", "right") else light for light in LIGHTS}
 _LIGHT_OF = {words: light for light, words in _SIDES_OF_LIGHT.items()}
-_OPPOSITE = {value: other for pair in (LEVELS, SIDES) for value, other in (pair, pair[::-1])}
 _PAIRS = {
     **{kind: pairs for kind, pairs, *_ in NEIGHBOURS},
     "overlap": tuple((a, b) for a in IMAGE_PLACES for b in IMAGE_PLACES if a != b),
@@ -156,23 +155,18 @@ class ImageCaption:
 
 
 def parse_image(text: str) -> ImageCaption:
-    """Reads any text as a caption; a sentence that is not one of the grammar's forms, nor a question with its answer,
-    claims nothing."""
+    """Reads any text as a caption; a sentence that is not one of the grammar's forms, nor a question about images with
+    its answer, claims nothing."""
     told, answers = take_answers(text, timed=False)
-    answered = (sentence for one in answers for sentence in one.sentences(_FORMS))
+    answered = (sentence for one in answers for sentence in one.sentences(_FORMS, _SLOTS))
     return ImageCaption((*read_sentences(told, _FORMS), *answered))
 
 
 def _relation_claims(match: re.Match[str]) -> list[Claim] | None:
-    """Neighbours alone are compared; whichever is named first, the slot has them in the vocabulary's order."""
-    first, second = match["a"], match["b"]
+    """Neighbours alone are compared."""
     value = match["value"].replace("farther", "further").replace("to the ", "")
-    kind = "level" if value in LEVELS else "side"
-    if (first, second) in _PAIRS[kind]:
-        return [((first, second, kind), value)]
-    if (second, first) in _PAIRS[kind]:
-        return [((second, first, kind), _OPPOSITE[value])]
-    return None
+    claim = compared(match["a"], match["b"], value)
+    return None if claim is None else [claim]
 
 
 _PARTS = {
@@ -205,4 +199,4 @@ _READERS: tuple[Reader, ...] = (
     (_LIGHT_FORMS, lambda match: [(LIGHT, _LIGHT_OF[match["side"]])]),
     READS_BACKGROUND,
 )
-_FORMS = forms_of(_PARTS, _READERS)
+_FORMS, _SLOTS = forms_of(_PARTS, _READERS), frozenset(IMAGE_SLOTS)

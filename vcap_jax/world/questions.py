@@ -13,7 +13,7 @@ from vcap_jax.world.asking import Asked, answer_of, options_of, put, read_questi
 from vcap_jax.world.facts import scene_facts
 from vcap_jax.world.image_grammar import parse_image
 from vcap_jax.world.scenes import Scene, VideoScene
-from vcap_jax.world.slots import question_of
+from vcap_jax.world.slots import compared, question_of
 from vcap_jax.world.video_grammar import parse_video, shot_of
 from vcap_jax.world.vocabulary import Claim, Slot
 
@@ -51,10 +51,10 @@ def question(scene: Scene, slot: Slot, wording: int = 0) -> str:
 
 def told_by(caption: str, asked: Asked) -> str | None:
     """The answer that a caption gives; None where it says nothing about it, or several things."""
-    about = question_of(asked.slot)
-    answers = {
-        answer_of(slot, value) for slot, value in _claims(caption, asked) if question_of(slot) == about
-    }
+    claims, about = _claims(caption, asked), question_of(asked.slot)
+    answers = {answer_of(slot, value) for slot, value in claims if question_of(slot) == about}
+    if about[-1] in ("level", "side"):  # it may ask in the other order than captions are read in
+        answers = {value for value in options_of(about) if compared(about[0], about[1], value) in claims}
     return answers.pop() if len(answers) == 1 else None
 
 

@@ -1,18 +1,38 @@
-"""What is said about slots themselves: which of them ask the same question, and what they are called in English."""
+"""What is said about slots themselves: which there are, which of them ask the same question, and what they are called
+in English."""
 
 from __future__ import annotations
 
 from vcap_jax.world.vocabulary import (
     BACKGROUND,
     CUTS,
+    HAPPENINGS,
+    IMAGE_ATTRIBUTES,
     IMAGE_PLACES,
+    LEVELS,
     LIGHT,
+    NEIGHBOURS,
     OBJECTS,
+    SHAPES,
     SHOTS,
+    SIDES,
+    VIDEO_ATTRIBUTES,
     VIDEO_PLACES,
+    Claim,
     Slot,
 )
 
+IMAGE_SLOTS: tuple[Slot, ...] = (
+    *((place, kind) for place in IMAGE_PLACES for kind in IMAGE_ATTRIBUTES),
+    *((*pair, kind) for kind, pairs, *_ in NEIGHBOURS for pair in pairs),
+    *((one, other, "overlap") for one in IMAGE_PLACES for other in IMAGE_PLACES if one != other),
+    OBJECTS,
+    *(("scene", shape, "count") for shape in SHAPES),
+    LIGHT,
+    BACKGROUND,
+)
+"""All slots of images."""
+_OPPOSITE = {value: other for pair in (LEVELS, SIDES) for value, other in (pair, pair[::-1])}
 _PLACES = frozenset(IMAGE_PLACES) | frozenset(VIDEO_PLACES)
 
 _NAMED = {
@@ -35,6 +55,27 @@ _OF_A_PAIR = {
     "side": "the sideways place of the one at the {place} beside the one at the {other}",
     "overlap": "the one at the {place} in front of the one at the {other}",
 }
+
+
+def video_slots(shots: int) -> tuple[Slot, ...]:
+    """All slots of videos of so many shots."""
+    kinds = (*VIDEO_ATTRIBUTES, "motion", *HAPPENINGS)
+    inside = [(place, kind) for place in VIDEO_PLACES for kind in kinds]
+    inside += [("scene", kind) for kind in ("first", "camera", "background")]
+    return (*((shot, *slot) for shot in range(shots) for slot in inside), SHOTS, *CUTS)
+
+
+def compared(one: str | int, other: str | int, value: str) -> Claim | None:
+    """The claim that what is at one place is ``value``, of ``LEVELS`` or ``SIDES``, than what is at another.
+
+    The slot has the two in the vocabulary's order, whichever is named first. None unless they are neighbours.
+    """
+    for kind, pairs, *_, values in NEIGHBOURS:
+        if value in values and (one, other) in pairs:
+            return (one, other, kind), value
+        if value in values and (other, one) in pairs:
+            return (other, one, kind), _OPPOSITE[value]
+    return None
 
 
 def question_of(slot: Slot) -> Slot:

@@ -25,8 +25,9 @@ from vcap_jax.models.qwen3_vl.processing.chat_template import (
 )
 from vcap_jax.models.qwen3_vl.processing.public import transformers
 from vcap_jax.world.asking import WORDINGS, Asked, put
-from vcap_jax.world.captions import IMAGE_SLOTS, sayable_facts, video_slots
+from vcap_jax.world.captions import sayable_facts
 from vcap_jax.world.image_grammar import IMAGE_PROMPT, describe_image
+from vcap_jax.world.slots import IMAGE_SLOTS, video_slots
 from vcap_jax.world.video_grammar import VIDEO_PROMPT, describe_video
 from vcap_jax.world.vocabulary import IMAGE_PLACES, NUMBERS, VALUES
 

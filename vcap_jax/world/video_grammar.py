@@ -45,6 +45,7 @@ from vcap_jax.world.sentences import (
     split_sentences,
     thing_claims,
 )
+from vcap_jax.world.slots import video_slots
 from vcap_jax.world.vocabulary import (
     BACKGROUND,
     CAMERA,
@@ -266,10 +267,9 @@ def parse_video(text: str) -> VideoCaption:
             segments.append(Segment(float(header["start"]), float(header["end"]), sentences))
     for one in answers:
         if one.asked.span is not None:
-            segments.append(Segment(*one.asked.span, one.sentences(_SHOT_FORMS)))
+            segments.append(Segment(*one.asked.span, one.sentences(_SHOT_FORMS, _SHOT_SLOTS)))
         else:  # without times nothing is claimed of a shot
-            whole = one.claim is None or one.claim[0][0] == "video"
-            summary += one.sentences(()) if whole else (Sentence(f"{one.question} {one.answer}", ()),)
+            summary += one.sentences((), (SHOTS, *CUTS))
     return VideoCaption(
         segments=tuple(segments),
         summary=tuple(summary),
@@ -333,4 +333,5 @@ _ABOUT_ALL: tuple[Reader, ...] = (
         for cut, *told in zip(CUTS, *_CUT_FORMS, strict=True)
     ),
 )
+_SHOT_SLOTS = frozenset(slot[1:] for slot in video_slots(1) if slot[0] == 0)
 _SHOT_FORMS, _SUMMARY_FORMS = forms_of(_PARTS, _ABOUT_SHOTS), forms_of(_PARTS, _ABOUT_ALL)

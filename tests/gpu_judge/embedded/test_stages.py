@@ -30,6 +30,18 @@ def test_a_caption_is_taken_apart_into_its_claims_and_what_is_none() -> None:
     }
 
 
+def test_answers_to_questions_that_no_picture_decides_are_taken_apart_too() -> None:
+    lines = [
+        "How many shots are there? two",
+        "How does the one at the top left move? left",
+        "Is the one at the top left higher or lower than the one at the bottom left? higher",
+    ]
+    judge, values = EmbeddedJudge(), {"CAPTION": "\n".join(lines)}
+    assert judge.answer(asked("capmas/propositions", values))["propositions"] == lines
+    facts = judge.answer(asked("decapbench/decompose", values))["facts"]
+    assert facts == [{"fact": line, "relevance": 0} for line in lines]
+
+
 @pytest.mark.parametrize(
     ("caption", "score"),
     [
