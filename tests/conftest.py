@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests import quick_compile
+from tests import quick_compile, quick_yaml
 
 if TYPE_CHECKING:
     from tests.reward.scripted_judge import ScriptedJudge
@@ -33,6 +33,7 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     compiled = tempfile.TemporaryDirectory(prefix="vcap-jax-tests-compiled-")
     os.environ["JAX_COMPILATION_CACHE_DIR"] = compiled.name
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+quick_yaml.remember()
 # Tests must neither reach for a model hub nor depend on being able to.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 # Their servers are on this machine, where no proxy leads.
@@ -47,15 +48,15 @@ gc.disable()
 
 TESTS = Path(__file__).parent
 LONGEST_FIRST = (
-    "recipes/test_grpo.py",
-    "parallel/test_several_processes.py",
-    "recipes/test_own_data.py",
-    "rollout/test_sampler.py",
-    "models/test_family.py",
-    "kernels/attention/test_kernels.py",
-    "benchmarks/test_gpu.py",
-    "recipes/test_sft.py",
     "launch/test_h800_8x.py",
+    "recipes/test_grpo.py",
+    "models/test_family.py",
+    "rollout/test_sampler.py",
+    "models/qwen3_vl/test_parity.py",
+    "recipes/test_sft.py",
+    "models/qwen3_5/test_parity.py",
+    "grpo/test_update.py",
+    "grpo/test_programs.py",
 )
 """Files that take a worker long: begun early, none of them is left to one worker at the end. Others follow by name."""
 
