@@ -43,6 +43,7 @@ def test_decoding_in_bfloat16_runs_inside_a_loop() -> None:
     keys, values = draw(3, rows, dim, slots), draw(4, rows, slots, dim)
     queries, in_prompt = draw(0, groups, size, heads, dim), Seen.first(jnp.full(groups, prompt), prompt)
 
+    @jax.jit
     def one(queries: jax.Array, step: jax.Array) -> jax.Array:
         written = jnp.broadcast_to(jnp.arange(slots) <= step, (groups, slots))
         seen = Seen(written, *(jnp.full((groups, size), n) for n in (step + 1, 0)), start=0)

@@ -28,13 +28,21 @@ GROUPS = {
 BLOCKS = Chunked(queries=8, scores=160, diagonal=8, whole=0)
 NATIVE = pytest.param(Native(), marks=needs_compiler, id="native")
 KERNELS: list[Any] = [
-    *(pytest.param(name, BLOCKS, id=f"chunked, {name}") for name in GROUPS),
-    pytest.param("uneven", Chunked(scores=1 << 14, whole=0), id="chunked, one block"),
+    *(
+        pytest.param(name, BLOCKS, id=f"chunked, {name}", marks=[] if name == "uneven" else pytest.mark.slow)
+        for name in GROUPS
+    ),
+    pytest.param("uneven", Chunked(scores=1 << 14, whole=0), id="chunked, one block", marks=pytest.mark.slow),
     pytest.param("uneven", Dense(), id="dense"),
     *(pytest.param(name, Native(), marks=needs_compiler, id=f"native, {name}") for name in GROUPS),
     pytest.param("uneven", Splash(interpret=True), id="splash"),
-    pytest.param("one key head", Splash(interpret=True), id="splash, one key head"),
-    pytest.param("long", Splash(block=128, spans=1, interpret=True), id="splash, blocks in spans"),
+    pytest.param("one key head", Splash(interpret=True), id="splash, one key head", marks=pytest.mark.slow),
+    pytest.param(
+        "long",
+        Splash(block=128, spans=1, interpret=True),
+        id="splash, blocks in spans",
+        marks=pytest.mark.slow,
+    ),
 ]
 
 
@@ -78,7 +86,7 @@ def test_group_equals_every_caption_with_its_own_prompt(name: str, kernel: Kerne
 @pytest.mark.parametrize(
     "kernel",
     [
-        pytest.param(BLOCKS, id="chunked"),
+        pytest.param(BLOCKS, id="chunked", marks=pytest.mark.slow),
         NATIVE,
         pytest.param(Splash(interpret=True), id="splash", marks=pytest.mark.slow),
     ],
@@ -160,6 +168,7 @@ def test_scores_far_apart_do_not_overflow() -> None:
     np.testing.assert_allclose(*both(100 * q, k, v), atol=1e-4)
 
 
+@pytest.mark.slow
 def test_splash_on_several_devices() -> None:
     """Groups and key heads cut over a mesh: every device computes its own, and the parts are the whole."""
     group = Group(prompt=21, group=2, tokens=10, lengths=(21, 9))

@@ -23,8 +23,12 @@ from vcap_jax.parallel.sharding import MeshConfig, make_mesh
 decode_plainly = jax.jit(PlainParts().decode)
 
 
-@pytest.mark.parametrize("captions", [1, 3, 8, 16])
-@pytest.mark.parametrize("key_heads", [1, 2, 8])
+@pytest.mark.parametrize(
+    "captions", [pytest.param(1, marks=pytest.mark.slow), 3, 8, pytest.param(16, marks=pytest.mark.slow)]
+)
+@pytest.mark.parametrize(
+    "key_heads", [pytest.param(1, marks=pytest.mark.slow), 2, pytest.param(8, marks=pytest.mark.slow)]
+)
 def test_every_caption_sees_its_prompt_and_itself(captions: int, key_heads: int) -> None:
     sizes = Sizes(2, captions, 8, key_heads, prompt=19, start=11, late=5, dim=16)
     arguments = caches(sizes, jnp.float32)
@@ -42,7 +46,13 @@ def parts(batch: int, splits: int, rows: int, empty: int, seed: int) -> Part:
     )
 
 
-@pytest.mark.parametrize(("of_prompt", "own"), [(1, 1), (2, 1), (1, 2), (3, 3)])
+@pytest.mark.parametrize(
+    ("of_prompt", "own"),
+    [
+        *(pytest.param(*splits, marks=pytest.mark.slow) for splits in ((1, 1), (2, 1), (1, 2))),
+        (3, 3),
+    ],
+)
 def test_splits_without_keys_change_no_bit(of_prompt: int, own: int) -> None:
     """Of float32, in which a compiler may add a product without rounding it: here as it does for a run, and not as
     quickly as it can."""
@@ -64,10 +74,10 @@ def test_it_is_what_plain_xla_computes_from_the_mask() -> None:
     column = jnp.arange(16)
     visible = (column < early[:, :1]) | ((column >= 11) & (column < 11 + late[:, :1]))
     own = dataclasses.replace(own, seen=Seen(visible, early, late, 11))
-    np.testing.assert_allclose(decode_plainly(q, prompt, own), decode(q, prompt, own), atol=1e-5)
+    np.testing.assert_allclose(decode_plainly(q, prompt, own), jax.jit(decode)(q, prompt, own), atol=1e-5)
 
 
-@pytest.mark.parametrize("tensor", [1, 2])
+@pytest.mark.parametrize("tensor", [pytest.param(1, marks=pytest.mark.slow), 2])
 @pytest.mark.parametrize("parts", [1, 2], ids=["heads together", "heads in parts"])
 @pytest.mark.parametrize("inside", [False, True], ids=["by the compiler", "inside a shard_map over groups"])
 def test_devices_compute_their_own_groups_and_heads(tensor: int, inside: bool, parts: int) -> None:
@@ -104,7 +114,7 @@ def in_parts(captions: Cached, sizes: Sizes, parts: int, replicas: int = 1) -> C
     return dataclasses.replace(captions, keys=of(captions.keys), values=of(captions.values), parts=parts)
 
 
-@pytest.mark.parametrize("parts", [2, 4])
+@pytest.mark.parametrize("parts", [2, pytest.param(4, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "run",
     [

@@ -133,7 +133,7 @@ def run(decode: Any, *arguments: Any) -> tuple[int, np.ndarray]:
 
 
 @needs_compiler
-@pytest.mark.parametrize("adapters", [False, True])
+@pytest.mark.parametrize("adapters", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_decoding_takes_it_for_every_matrix_of_the_layers(adapters: bool, monkeypatch) -> None:
     decode, *arguments = decoder(adapters)
     calls, ours = run(decode, *arguments)
@@ -196,5 +196,5 @@ def test_a_model_that_has_been_decoded_with_can_still_be_trained() -> None:
 
         return text(x, cos, 0 * cos, lambda q, k, v: q)[0, 0, 0]
 
-    kernel = jax.grad(loss)(params).text.layers.mlp.down.kernel
+    kernel = jax.jit(jax.grad(loss))(params).text.layers.mlp.down.kernel
     assert np.abs(kernel[...]).max() > 0
