@@ -39,7 +39,7 @@ def gradient(remat: str) -> tuple[np.ndarray, str]:
 @pytest.mark.parametrize(
     ("policy", "same", "waiting"),
     [
-        ("offload", "layer", 1),
+        pytest.param("offload", "layer", 1, marks=pytest.mark.slow),
         pytest.param("offload_attention", "attention", 2, marks=pytest.mark.slow),
         pytest.param("offload_mlp", "mlp", 2, marks=pytest.mark.slow),
     ],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -71,7 +73,7 @@ def test_gradients_of_chunks_equal_those_of_steps() -> None:
         return jnp.sum(out * weights) + jnp.sum(state**2)
 
     ours, reference = (
-        jax.grad(lambda *a, run=run: loss(run, *a), argnums=(0, 1))(arrays, start)
+        jax.jit(jax.grad(lambda *a, run=run: loss(run, *a), argnums=(0, 1)))(arrays, start)
         for run in (by_chunk, by_step)
     )
     for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(reference), strict=True):
@@ -84,12 +86,14 @@ def test_the_inverse_and_its_gradient(size: int) -> None:
     lower = np.tril(np.random.default_rng(0).uniform(-1, 1, (3, size, size)), -1).astype(np.float32)
     lower[0] = np.tril(np.ones((size, size)), -1)
     exact = np.linalg.inv(np.eye(size) + lower.astype(np.float64))
-    np.testing.assert_allclose(delta_rule.inverse(lower), exact, atol=1e-5 * np.abs(exact).max())
+    np.testing.assert_allclose(jax.jit(delta_rule.inverse)(lower), exact, atol=1e-5 * np.abs(exact).max())
     weights = np.random.default_rng(1).standard_normal(lower.shape).astype(np.float32)
-    ours = jax.grad(lambda a: jnp.sum(delta_rule.inverse(a) * weights[:1]))(lower[:1])
-    plain = jax.grad(lambda a: jnp.sum(jnp.linalg.inv(jnp.eye(size) + jnp.tril(a, -1)) * weights[:1]))(
-        lower[:1]
-    )
+
+    def slope(inverse: Callable[[jax.Array], jax.Array]) -> jax.Array:
+        return jax.jit(jax.grad(lambda a: jnp.sum(inverse(a) * weights[:1])))(lower[:1])
+
+    ours = slope(delta_rule.inverse)
+    plain = slope(lambda a: jnp.linalg.inv(jnp.eye(size) + jnp.tril(a, -1)))
     np.testing.assert_allclose(ours, plain, atol=1e-4 * np.abs(plain).max())
 
 
@@ -110,7 +114,10 @@ def test_a_token_without_decay_and_change_leaves_the_memory() -> None:
 def test_a_strong_decay_does_not_overflow() -> None:
     q, k, v, decay, beta = inputs(16)
     arrays = (q, k, v, np.full_like(decay, -80), beta)
-    out, slopes = by_chunk(arrays, memory())[0], jax.grad(lambda a: by_chunk(a, memory())[0].sum())(arrays)
+    out, slopes = (
+        by_chunk(arrays, memory())[0],
+        jax.jit(jax.grad(lambda a: by_chunk(a, memory())[0].sum()))(arrays),
+    )
     assert np.isfinite(out).all()
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(slopes))
 

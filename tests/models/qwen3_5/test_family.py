@@ -162,6 +162,7 @@ def test_a_run_is_exported_and_read_back(trained: Path, tmp_path: Path) -> None:
         np.testing.assert_array_equal(found[name], array, err_msg=name)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_in_bfloat16_comes_through_an_orbax_folder_as_it_was(
     checkpoint: Path, tmp_path: Path
 ) -> None:
@@ -291,9 +292,10 @@ def prompts(groups: int) -> PromptBatch:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "short",
-    [pytest.param({}, marks=pytest.mark.slow), {"short_groups": 3, "short_length": 4}],
+    [{}, {"short_groups": 3, "short_length": 4}],
     ids=["", "short"],
 )
 def test_what_is_decoded_is_what_is_trained(short: dict[str, int]) -> None:
@@ -337,11 +339,12 @@ def one() -> tuple[object, object]:
     return on_devices(MeshConfig(fsdp=1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "axes",
     [
-        pytest.param({"fsdp": 4}, marks=pytest.mark.slow),
-        pytest.param({"data": 2, "fsdp": 2}, marks=pytest.mark.slow),
+        {"fsdp": 4},
+        {"data": 2, "fsdp": 2},
         {"fsdp": 2, "tensor": 2},
     ],
     ids=str,

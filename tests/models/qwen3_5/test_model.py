@@ -94,6 +94,14 @@ def shared(model: Qwen35, features: VisualFeatures) -> jax.Array:
 
 
 @functools.cache
+def hidden(forward: Callable) -> np.ndarray:
+    """Hidden states alone: without a backward pass there is much less to compile."""
+    graphdef, params = nnx.split(model())
+    run = jax.jit(lambda params, features: forward(nnx.merge(graphdef, params), features))
+    return np.asarray(run(params, features()))
+
+
+@functools.cache
 def value_and_gradients(forward: Callable, remat: str = "none") -> tuple[np.ndarray, Any]:
     """Hidden states, and gradients of a random function of those of real groups, to parameters and features."""
     weights = np.random.default_rng(3).standard_normal((GROUPS, GROUP, TOKENS, CONFIG.text.hidden_size))
@@ -119,31 +127,33 @@ def assert_same_gradients(ours: Any, reference: Any) -> None:
 
 
 def test_shared_prefix_equals_every_caption_on_its_own() -> None:
-    ours, reference = value_and_gradients(shared)[0], value_and_gradients(unshared)[0]
+    ours, reference = hidden(shared), hidden(unshared)
     np.testing.assert_allclose(ours[REAL], reference[REAL], rtol=1e-5, atol=1e-5)
     assert np.isfinite(ours).all()
 
 
+@pytest.mark.slow
 def test_gradients_through_the_memories_of_the_shared_prefix() -> None:
     ours = value_and_gradients(shared)[1]
     assert_same_gradients(ours, value_and_gradients(unshared)[1])
     assert np.abs(ours[1].embeddings).max() > 0
 
 
-@pytest.mark.parametrize("remat", ["layer", pytest.param("dots_attention", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("remat", ["layer", "dots_attention"])
 def test_what_is_computed_again_is_the_same(remat: str) -> None:
-    hidden, gradients = value_and_gradients(shared, remat)
-    np.testing.assert_allclose(hidden, value_and_gradients(shared)[0], rtol=1e-5, atol=1e-5)
+    ours, gradients = value_and_gradients(shared, remat)
+    np.testing.assert_allclose(ours, value_and_gradients(shared)[0], rtol=1e-5, atol=1e-5)
     assert_same_gradients(gradients, value_and_gradients(shared)[1])
 
 
 @pytest.mark.parametrize(
     ("chunk", "kernel"),
     [
-        (PROMPT, Dense()),
+        pytest.param(PROMPT, Dense(), marks=pytest.mark.slow),
         (4, Dense()),
         pytest.param(4, Chunked(queries=6, scores=36, whole=0), marks=pytest.mark.slow),
-        pytest.param(4, Native(), marks=needs_compiler),
+        pytest.param(4, Native(), marks=[needs_compiler, pytest.mark.slow]),
         pytest.param(4, Paired(sequences=Dense(), tokens=PlainParts()), marks=pytest.mark.slow),
     ],
     ids=str,
@@ -173,7 +183,7 @@ def test_prefill_and_decode_equal_the_training_forward(chunk: int, kernel: Kerne
         first = jnp.broadcast_to(first[:, None], (GROUPS, GROUP, first.shape[-1]))
         return jnp.moveaxis(jnp.concatenate([first[None], rest]), 0, 2)
 
-    ours, reference = np.asarray(rollout(params)), value_and_gradients(shared)[0]
+    ours, reference = np.asarray(rollout(params)), hidden(shared)
     np.testing.assert_allclose(ours[REAL], reference[REAL], rtol=1e-5, atol=1e-5)
     assert np.isfinite(ours).all()
 
@@ -211,14 +221,16 @@ def primitives(layers: int) -> Counter[str]:
     return counted(jax.make_jaxpr(jax.grad(loss))(params).jaxpr)
 
 
+@pytest.mark.slow
 def test_program_does_not_grow_with_depth() -> None:
     assert primitives(4) == primitives(12)
 
 
+@pytest.mark.slow
 def test_low_precision_stays_near_float32() -> None:
     params = nnx.state(model(), nnx.Param)
     low = nnx.split(Qwen35(CONFIG, rngs=nnx.Rngs(0), dtype=jnp.bfloat16))[0]
     run = jax.jit(lambda p: shared(nnx.merge(low, p), features()))
-    ours, reference = np.asarray(run(params), np.float32), value_and_gradients(shared)[0]
+    ours, reference = np.asarray(run(params), np.float32), hidden(shared)
     error = np.linalg.norm(ours[REAL] - reference[REAL]) / np.linalg.norm(reference[REAL])
     assert 1e-4 < error < 0.04

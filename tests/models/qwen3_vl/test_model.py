@@ -133,10 +133,10 @@ def test_gradients_through_the_shared_prefix() -> None:
     [
         (PROMPT, Dense()),
         (4, Dense()),
-        (4, Chunked(queries=6, scores=36, whole=0)),
+        pytest.param(4, Chunked(queries=6, scores=36, whole=0), marks=pytest.mark.slow),
         pytest.param(PROMPT, Native(), marks=needs_compiler),
         pytest.param(4, Native(), marks=needs_compiler),
-        (4, Paired(sequences=Dense(), tokens=PlainParts())),
+        pytest.param(4, Paired(sequences=Dense(), tokens=PlainParts()), marks=pytest.mark.slow),
     ],
     ids=str,
 )
