@@ -58,6 +58,7 @@ def test_groups_that_outgrow_short_caches_wait_and_draw_the_same(policy, shrink,
     assert 0 < len(waited) < 9
 
 
+@pytest.mark.slow
 def test_no_more_groups_wait_than_may(policy, waited):
     """Of a manifest of any length: those that wait go on before others begin, and draw the same."""
     graphdef, params, frozen = policy

@@ -123,6 +123,7 @@ def eight() -> dict:
     }
 
 
+@pytest.mark.slow
 def test_eight_devices_decode_side_by_side_and_tell_each_other_nothing(eight: dict) -> None:
     assert eight["fsdp"]["replicas"] == 8
     assert eight["fsdp"]["whole"]
@@ -130,6 +131,7 @@ def test_eight_devices_decode_side_by_side_and_tell_each_other_nothing(eight: di
     assert eight["fsdp"]["tokens"] == eight["one"]["tokens"]
 
 
+@pytest.mark.slow
 def test_a_model_cut_by_tensor_draws_the_same_captions(eight: dict) -> None:
     assert eight["tensor"]["replicas"] == 4
     assert not eight["tensor"]["whole"]
@@ -137,6 +139,7 @@ def test_a_model_cut_by_tensor_draws_the_same_captions(eight: dict) -> None:
     assert eight["tensor"]["tokens"] == eight["one"]["tokens"]
 
 
+@pytest.mark.slow
 def test_caches_are_cut_by_head_and_lie_the_same_behind_every_call(eight: dict) -> None:
     """Else every device would hold all of them, and a call behind another would be compiled again."""
     assert_cut_by_head(eight["tensor"]["cut"])
@@ -204,7 +207,7 @@ def test_a_tensor_axis_that_does_not_fit_is_refused() -> None:
 
 @pytest.mark.parametrize(
     ("devices", "dtype"),
-    [(1, "bfloat16"), (2, "float32"), pytest.param(1, "float32", marks=pytest.mark.slow)],
+    [(1, "bfloat16"), *(pytest.param(n, "float32", marks=pytest.mark.slow) for n in (2, 1))],
 )
 def test_what_is_taken_as_it_is_is_all_that_may_not_be_given_up(devices: int, dtype: str) -> None:
     """The same captions when every other array is gone once the copy is begun."""

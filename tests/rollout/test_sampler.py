@@ -67,6 +67,7 @@ def test_draws_do_not_depend_on_batch_or_chunk(policy):
     assert any((together[row].tokens != elsewhere[row].tokens).any() for row in range(4))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shrink", [1, 2])
 def test_captions_are_the_same_by_a_kernel_for_new_tokens(policy, shrink):
     """Which goes by each caption's own length: those that have ended while others go on see nothing any more."""
@@ -81,7 +82,7 @@ def test_captions_are_the_same_by_a_kernel_for_new_tokens(policy, shrink):
         np.testing.assert_array_equal(ours[row].lengths, group.lengths)
 
 
-@pytest.mark.parametrize("every", [2, 4])
+@pytest.mark.parametrize("every", [pytest.param(2, marks=pytest.mark.slow), 4])
 def test_captions_are_the_same_where_it_is_seldom_looked_whether_they_go_on(policy, monkeypatch, every):
     """Also those that end, or meet their limit, before the look."""
     settings = {"group_size": 3, "max_completion_length": 9, "decode_steps_per_call": 4, "sampling": PLAIN}
@@ -234,6 +235,7 @@ def warm(policy):
     return sampler
 
 
+@pytest.mark.slow
 def test_what_has_ended_is_not_decoded(policy, warm, monkeypatch):
     """The shapes of the calls follow the captions: they shrink, and grow again with a new group."""
     _, params, frozen = policy
@@ -255,6 +257,7 @@ def test_what_has_ended_is_not_decoded(policy, warm, monkeypatch):
     assert all(shape.candidates < 2 * most or shape.candidates == 1 for shape, _, most in shapes)
 
 
+@pytest.mark.slow
 def test_nothing_is_compiled_once_a_bucket_is_warm(policy, warm):
     _, params, frozen = policy
     steps = [list(batches_of(policy, (3, 3), seed=5 * step)) for step in range(3)]
@@ -296,6 +299,7 @@ def test_one_shape_is_left_to_the_first_call(policy, compiled):
     assert compiled == []
 
 
+@pytest.mark.slow
 def test_caches_of_a_width_are_gone_before_those_of_the_next_are_made(policy, monkeypatch):
     graphdef, params, frozen = policy
     made_before = []
@@ -314,7 +318,8 @@ def test_caches_of_a_width_are_gone_before_those_of_the_next_are_made(policy, mo
     assert len(made_before) == 3
 
 
-@pytest.mark.parametrize("slots", [pytest.param(2, marks=pytest.mark.slow), 6])
+@pytest.mark.slow
+@pytest.mark.parametrize("slots", [2, 6])
 def test_shorter_prompts_decode_beside_longer_ones_and_draw_what_they_draw_alone(policy, monkeypatch, slots):
     """Each is computed at its own size, and put into a slot as wide as the first, filled all at once or in turn."""
     graphdef, params, frozen = policy
@@ -341,6 +346,7 @@ def test_shorter_prompts_decode_beside_longer_ones_and_draw_what_they_draw_alone
         np.testing.assert_array_equal(group.lengths, alone[group.index].lengths)
 
 
+@pytest.mark.slow
 def test_frequencies_follow_the_model(policy):
     """First tokens of many candidates against the model's own distribution."""
     graphdef, params, frozen = policy
@@ -348,8 +354,9 @@ def test_frequencies_follow_the_model(policy):
     config = rules(group_size=4000, max_completion_length=1, decode_steps_per_call=1, sampling=PLAIN)
     first = draw(policy, prompts, config)[0].tokens[:, 0]
     model = nnx.merge(graphdef, params, frozen)
-    last = model.hidden(prompts, encode(graphdef, params, prompts.vision))[0, prompts.lengths[0] - 1]
-    logits = np.array(model.logits(last))
+    features = encode(graphdef, params, prompts.vision)
+    logits = jax.jit(lambda features: model.logits(model.hidden(prompts, features)))(features)
+    logits = np.array(logits[0, prompts.lengths[0] - 1])
     logits[list(BANNED)] = -np.inf
     expected = np.asarray(jax.nn.softmax(logits))
     observed = np.bincount(first, minlength=VOCABULARY) / len(first)

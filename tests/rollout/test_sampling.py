@@ -16,6 +16,10 @@ from vcap_jax.rollout.sampling import SamplingConfig
 PLAIN = SamplingConfig(temperature=1.0, top_p=1.0, top_k=0, repetition_penalty=1.0)
 
 
+# In one program: by themselves their products would be a program each.
+scores_of = jax.jit(sampling.sampling_scores, static_argnums=1, static_argnames="banned")
+
+
 def seen_of(history: np.ndarray, vocab: int) -> jax.Array:
     lengths = jnp.full(len(history), history.shape[1])
     return sampling.seen_tokens(jnp.asarray(history), lengths, vocab)
@@ -42,7 +46,7 @@ def test_equals_transformers(name: str, banned: tuple[int, ...]) -> None:
     logits = golden["logits"]
     config = SamplingConfig(**reference.CASES[name])
     seen = seen_of(golden["history"], logits.shape[-1])
-    ours = sampling.sampling_scores(jnp.asarray(logits), config, seen=seen, banned=banned)
+    ours = scores_of(jnp.asarray(logits), config, seen=seen, banned=banned)
     assert_same_scores(ours, golden[f"{name}/{len(banned)}"], name)
 
 
@@ -54,9 +58,7 @@ def test_equals_transformers_live(seed: int) -> None:
     seen = seen_of(inputs["history"], 301)
     for name, case in reference.CASES.items():
         for banned in ((), reference.BANNED):
-            ours = sampling.sampling_scores(
-                jnp.asarray(inputs["logits"]), SamplingConfig(**case), seen=seen, banned=banned
-            )
+            ours = scores_of(jnp.asarray(inputs["logits"]), SamplingConfig(**case), seen=seen, banned=banned)
             assert_same_scores(ours, reference.processed(inputs, case, banned), name)
 
 
@@ -65,7 +67,7 @@ def test_greedy_takes_the_best_penalised_and_allowed_token() -> None:
     seen = jnp.asarray([[False, True, False, False], [True, False, False, False]])
     config = SamplingConfig(temperature=0.0, repetition_penalty=1.1)
     keys = sampling.candidate_keys(0, 0, jnp.arange(1), 2)[0]
-    drawn = sampling.sample(logits, keys, 0, config, seen=seen, banned=(3,))
+    drawn = jax.jit(partial(sampling.sample, config=config, banned=(3,)))(logits, keys, 0, seen=seen)
     assert drawn.tolist() == [2, 1]
     assert drawn.dtype == jnp.int32
 
@@ -79,7 +81,7 @@ def test_draws_follow_the_processed_distribution() -> None:
     shape = (groups, size, 12)
     draw = jax.jit(partial(sampling.sample, config=config, banned=(1,)))
     tokens = draw(jnp.broadcast_to(logits, shape), keys, 5, seen=jnp.broadcast_to(seen, shape))
-    expected = jax.nn.softmax(sampling.sampling_scores(logits, config, seen=seen, banned=(1,)))
+    expected = jax.nn.softmax(scores_of(logits, config, seen=seen, banned=(1,)))
     counts = np.bincount(np.asarray(tokens).ravel(), minlength=12)
     assert not counts[np.asarray(expected) == 0].any()
     kept = np.asarray(expected) > 0
@@ -109,7 +111,8 @@ def test_seed_step_group_candidate_and_position_each_change_the_draw() -> None:
     assert len(np.unique(everything, axis=0)) == len(everything)
     flat = jnp.zeros((8, 4, 1000))
     candidate_keys = sampling.candidate_keys(0, 0, jnp.arange(8), 4)
-    first, second = (sampling.sample(flat, candidate_keys, position, PLAIN) for position in (0, 1))
+    draw = jax.jit(partial(sampling.sample, config=PLAIN))
+    first, second = (draw(flat, candidate_keys, position) for position in (0, 1))
     assert (np.asarray(first) != np.asarray(second)).mean() > 0.9
     assert len(np.unique(first)) > 25
 
@@ -137,7 +140,7 @@ def test_missing_mask_and_settings_out_of_range_are_refused() -> None:
 def test_best_scores_are_those_of_a_sort(vocab: int) -> None:
     rng = np.random.default_rng(vocab)
     scores = jnp.asarray(rng.normal(0, 1, (3, 2, vocab)), jnp.float32).at[0, 0].set(0.5)
-    best, tokens = sampling.best_scores(scores, 8)
+    best, tokens = jax.jit(sampling.best_scores, static_argnums=1)(scores, 8)
     np.testing.assert_array_equal(best, -np.sort(-np.asarray(scores), axis=-1)[..., :8])
     np.testing.assert_array_equal(np.take_along_axis(np.asarray(scores), np.asarray(tokens), -1), best)
     assert all(len(set(row)) == 8 for row in np.asarray(tokens).reshape(-1, 8))
@@ -158,16 +161,18 @@ def test_the_k_best_alone_give_the_draws_that_all_tokens_give(ties: bool) -> Non
     drawn = jax.jit(partial(sampling.sample, config=config, banned=(2,)))(
         jnp.asarray(logits), keys, position, seen=seen
     )
-    scores = sampling.sampling_scores(jnp.asarray(logits), config, seen=seen, banned=(2,))
+    scores = scores_of(jnp.asarray(logits), config, seen=seen, banned=(2,))
     left = np.isfinite(np.asarray(scores)).sum(-1)
     assert (left.max() > 20) == ties
-    noise = sampling.gumbel_noise(keys, jnp.broadcast_to(position, keys.shape), jnp.arange(700))
+    noise = jax.jit(sampling.gumbel_noise)(keys, jnp.broadcast_to(position, keys.shape), jnp.arange(700))
     np.testing.assert_array_equal(drawn, jnp.argmax(scores + noise, axis=-1))
 
 
 def test_noise_is_gumbel() -> None:
     keys = sampling.candidate_keys(0, 1, jnp.arange(50), 4)
-    noise = np.asarray(sampling.gumbel_noise(keys, jnp.zeros(keys.shape, jnp.int32), jnp.arange(1000)))
+    noise = np.asarray(
+        jax.jit(sampling.gumbel_noise)(keys, jnp.zeros(keys.shape, jnp.int32), jnp.arange(1000))
+    )
     assert np.isfinite(noise).all()
     # Mean and variance of the standard Gumbel distribution; five standard errors of 200,000 values.
     assert abs(noise.mean() - 0.5772) < 5 * 1.2826 / 200_000**0.5
