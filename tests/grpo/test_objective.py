@@ -51,7 +51,7 @@ def our_loss(inputs: dict[str, np.ndarray], case: dict[str, Any]) -> dict[str, n
             rollout_weights=weights,
         )
 
-    (value, metrics), gradient = jax.value_and_grad(loss, has_aux=True)(jnp.asarray(inputs["new"]))
+    (value, metrics), gradient = jax.jit(jax.value_and_grad(loss, has_aux=True))(jnp.asarray(inputs["new"]))
     return {"loss": value, "gradient": gradient, **metrics}
 
 
@@ -200,7 +200,7 @@ def test_on_policy_gradient_is_the_policy_gradient() -> None:
         return objective.grpo_loss(new, inputs["advantages"], mask, totals, ObjectiveConfig(beta=0.0))[0]
 
     expected = -inputs["advantages"][..., None] * mask / inputs["lengths"][..., None] / 12
-    np.testing.assert_allclose(jax.grad(loss)(jnp.asarray(inputs["new"])), expected, atol=1e-7)
+    np.testing.assert_allclose(jax.jit(jax.grad(loss))(jnp.asarray(inputs["new"])), expected, atol=1e-7)
 
 
 def test_on_policy_every_update_is_its_textbook_gradient() -> None:
@@ -212,9 +212,11 @@ def test_on_policy_every_update_is_its_textbook_gradient() -> None:
 
     def weights(**config: Any) -> np.ndarray:
         settings = ObjectiveConfig(beta=0.0, max_completion_length=8, **config)
-        return np.asarray(
-            -jax.grad(lambda x: objective.grpo_loss(x, advantages, mask, totals, settings)[0])(new)
-        )
+
+        def loss(new: jax.Array) -> jax.Array:
+            return objective.grpo_loss(new, advantages, mask, totals, settings)[0]
+
+        return -np.asarray(jax.jit(jax.grad(loss))(new))
 
     mean_of_means = [[2 / 2, 0, 0], [-1 / 6, -1 / 6, -1 / 6]]
     np.testing.assert_allclose(weights(), mean_of_means, rtol=1e-6)
@@ -326,7 +328,7 @@ def test_importance_weights_without_a_cap_are_numbers() -> None:
             new, jnp.array([[0.0], [1.0]]), mask, totals, config, rollout_weights=weights
         )[0]
 
-    gradient = jax.grad(loss)(new)
+    gradient = jax.jit(jax.grad(loss))(new)
     np.testing.assert_array_equal(gradient[0], 0.0)
     np.testing.assert_allclose(gradient[1], -math.exp(0.1) / 6, rtol=1e-6)
 
@@ -339,14 +341,14 @@ def test_a_caption_of_one_ratio_counts_by_the_mean_of_its_tokens_weights(
     new, mask = jnp.full((1, 1, 3), -1.0), jnp.ones((1, 1, 3), bool)
     totals = objective.step_totals(jnp.full((1, 1), 3), jnp.ones((1, 1), bool))
 
-    def gradient(weights: list[float]) -> np.ndarray:
-        def loss(new: jax.Array) -> jax.Array:
-            config = objective.ObjectiveConfig(beta=0.0, importance=importance)
-            return objective.grpo_loss(
-                new, jnp.ones((1, 1)), mask, totals, config, rollout_weights=jnp.array([[weights]])
-            )[0]
+    @jax.jit
+    @jax.grad
+    def slope(new: jax.Array, weights: jax.Array) -> jax.Array:
+        config = objective.ObjectiveConfig(beta=0.0, importance=importance)
+        return objective.grpo_loss(new, jnp.ones((1, 1)), mask, totals, config, rollout_weights=weights)[0]
 
-        return np.asarray(jax.grad(loss)(new))
+    def gradient(weights: list[float]) -> np.ndarray:
+        return np.asarray(slope(new, jnp.array([[weights]])))
 
     np.testing.assert_allclose(gradient([0.5, 2.0, 2.0]), gradient([1.5, 1.5, 1.5]), rtol=1e-6)
     assert gradient([1.5])[0, 0, 0] < 0
@@ -431,6 +433,6 @@ def test_a_caption_whose_ratio_is_beyond_float32_leaves_numbers(advantage: float
         old = jnp.full((1, 200), -2.0)
         return objective.grpo_loss(new, jnp.asarray([advantage]), mask, totals, config, old=old)[0]
 
-    value, gradient = jax.value_and_grad(loss)(jnp.full((1, 200), -1.5))
+    value, gradient = jax.jit(jax.value_and_grad(loss))(jnp.full((1, 200), -1.5))
     assert jnp.isfinite(value)
     np.testing.assert_array_equal(gradient, np.zeros((1, 200)))

@@ -93,6 +93,7 @@ def test_an_engine_that_agrees_changes_nothing(case):
     assert row["rollout/outside"] == 0
 
 
+@pytest.mark.slow
 def test_weights_are_ratios_up_to_the_cap(case):
     *_, captions = case
     # The engine thought every token 1.5 times as likely, or a fifth as likely, as the trainer does.

@@ -20,6 +20,9 @@ RULES = [
 ]
 
 
+of_captions = jax.jit(sampled_logprobs, static_argnums=5, static_argnames=("banned", "chunk"))
+
+
 @pytest.fixture(scope="module")
 def inputs():
     rng = np.random.default_rng(0)
@@ -57,7 +60,7 @@ def written_out(inputs, rules: SamplingConfig) -> np.ndarray:
 @pytest.mark.parametrize("rules", RULES, ids=range(len(RULES)))
 @pytest.mark.parametrize("chunk", [1, 3, 100])
 def test_equals_the_rules_written_out(inputs, rules, chunk):
-    ours = np.asarray(sampled_logprobs(*inputs, rules, banned=BANNED, chunk=chunk))
+    ours = np.asarray(of_captions(*inputs, rules, banned=BANNED, chunk=chunk))
     expected = written_out(inputs, rules)
     np.testing.assert_array_equal(np.isfinite(ours), np.isfinite(expected))
     assert np.isneginf(ours).any()  # the rules exclude some of these random tokens
@@ -79,7 +82,7 @@ def test_nothing_that_the_sampler_draws_is_excluded():
         drawn.append(draw(hidden[:, :, t] @ head, seen, t))
         seen = update_seen(seen, drawn[-1])
     captions = jnp.stack(drawn, axis=-1)
-    logprobs = sampled_logprobs(hidden, head, captions, prompt, lengths, rules, banned=BANNED, chunk=T)
+    logprobs = of_captions(hidden, head, captions, prompt, lengths, rules, banned=BANNED, chunk=T)
     assert bool(jnp.isfinite(logprobs).all())
 
 

@@ -37,6 +37,8 @@ from vcap_jax.training.optimizer import TrainState
 from vcap_jax.training.saving import NotFinite, no_work
 
 STEPS = 4
+SOME_STEPS = [0, *(pytest.param(step, marks=pytest.mark.slow) for step in range(1, STEPS - 1)), STEPS - 1]
+"""All of a run's, and by default the first and the last."""
 NOTHING = np.zeros(0, np.int32)
 PROMPT = EncodedPrompt(
     NOTHING, np.zeros((3, 0), np.int32), (), np.zeros((0, 2), np.int32), NOTHING.astype(bool)
@@ -274,7 +276,7 @@ def test_a_step_drawn_ahead_is_drawn_by_the_weights_before_the_last_update(tmp_p
 
 
 @pytest.mark.parametrize("kind", ["in the step", "between steps"])
-@pytest.mark.parametrize("step", range(STEPS))
+@pytest.mark.parametrize("step", SOME_STEPS)
 def test_a_run_that_draws_ahead_and_is_stopped_ends_like_one_that_was_left_alone(
     tmp_path: Path, step: int, kind: str
 ) -> None:
@@ -373,7 +375,7 @@ def test_a_reward_without_components_cannot_be_normalised_by_component(tmp_path:
 
 
 @pytest.mark.parametrize("ahead", [0, 1])
-@pytest.mark.parametrize("step", range(STEPS))
+@pytest.mark.parametrize("step", SOME_STEPS)
 def test_a_step_whose_sample_cannot_be_read_is_the_only_one_repeated(
     tmp_path: Path, step: int, ahead: int
 ) -> None:
@@ -394,7 +396,7 @@ def test_a_step_whose_sample_cannot_be_read_is_the_only_one_repeated(
     assert resumed == alone
 
 
-@pytest.mark.parametrize("silent", range(STEPS))
+@pytest.mark.parametrize("silent", SOME_STEPS)
 def test_a_step_that_nothing_was_scored_in_is_the_only_one_repeated(tmp_path: Path, silent: int) -> None:
     alone, collected = run(tmp_path / "alone")
     with pytest.raises(TrainingStopped, match="429: quota used up") as stopped:
@@ -428,7 +430,7 @@ def test_parameters_that_are_no_numbers_are_neither_logged_nor_saved(tmp_path: P
 
 
 @pytest.mark.parametrize("kind", [Stopped, TrainingStopped])
-@pytest.mark.parametrize("step", [0, 2, STEPS])
+@pytest.mark.parametrize("step", [0, 2, pytest.param(STEPS, marks=pytest.mark.slow)])
 def test_work_between_steps_that_is_stopped_costs_no_step(
     tmp_path: Path, step: int, kind: type[BaseException]
 ) -> None:

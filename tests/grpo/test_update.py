@@ -158,6 +158,7 @@ def whole() -> tuple[Any, dict[str, float]]:
     return updated(GROUPS)
 
 
+@pytest.mark.slow
 def test_a_step_that_its_batches_do_not_divide_is_filled_up_without_effect(whole) -> None:
     """As on six devices with 32 groups: the last batch has padding groups, which contribute nothing."""
     params, metrics = whole
@@ -176,6 +177,7 @@ def test_it_does_not_matter_which_groups_share_a_batch(whole) -> None:
         np.testing.assert_allclose(ours, theirs, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_each_micro_batch_is_padded_to_its_own_prompts(whole) -> None:
     """The longest prompts (12 tokens) come first; the batches behind them are padded to 11."""
     params, metrics = whole
@@ -185,6 +187,7 @@ def test_each_micro_batch_is_padded_to_its_own_prompts(whole) -> None:
         np.testing.assert_allclose(ours, theirs, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_columns_that_are_added_to_captions_change_nothing(whole) -> None:
     """A limit of 9 tokens has 10 columns, four more than these captions have."""
     params, metrics = whole

@@ -286,7 +286,7 @@ def on_one_device() -> tuple[jax.Array, Any]:
     "config",
     [
         MeshConfig(),
-        MeshConfig(fsdp=6),
+        pytest.param(MeshConfig(fsdp=6), marks=pytest.mark.slow),
         pytest.param(MeshConfig(data=2, fsdp=2, tensor=2), marks=pytest.mark.slow),
     ],
     ids=["fsdp", "six", "data-fsdp-tensor"],

@@ -63,7 +63,7 @@ def step_of(config: RunConfig, devices: int) -> Step:
     )
 
 
-@pytest.mark.parametrize("devices", [1, 2, 6])
+@pytest.mark.parametrize("devices", [1, pytest.param(2, marks=pytest.mark.slow), 6])
 def test_bytes_are_those_of_the_arrays_that_a_run_would_send(tmp_path: Path, devices: int) -> None:
     """Adam's moments, float32 and bfloat16, of a model whose parameters are placed; six devices divide none evenly."""
     config = waiting_run(tmp_path, *EVERYTHING, frozen_dtype="bfloat16")
@@ -109,6 +109,7 @@ def test_the_rollout_has_so_much_more_room_and_the_update_has_not(
         assert ours.arguments == theirs.arguments + made_of
 
 
+@pytest.mark.slow
 def test_a_plan_says_what_the_host_needs_and_what_the_copies_take(tmp_path: Path) -> None:
     devices = jax.devices()[:2]
     only = frozenset({"copy", "prefill", "optimizer"})

@@ -71,6 +71,7 @@ def test_losses_are_those_of_each_caption_alone_after_its_prompt() -> None:
         assert not losses[1, g, length:].any()
 
 
+@pytest.mark.slow
 def test_padding_carries_neither_loss_nor_gradient() -> None:
     model, prompts, batch = tiny_model(), tiny_prompts(2), targets()
     graphdef, params = nnx.split(model)
@@ -117,6 +118,7 @@ def test_a_step_does_not_depend_on_how_it_is_cut(programs) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_few_updates_lower_the_loss(programs) -> None:
     _, losses = updated(programs, [(tiny_prompts(4), targets(groups=4))], steps=16)
     assert losses[-1] < 0.7 * losses[0]
