@@ -38,10 +38,12 @@ def test_the_corpus_is_large_varied_and_repeatable(modality: Modality) -> None:
     assert aim.honest not in texts
 
 
+@pytest.mark.parametrize("part", [0, *(pytest.param(k, marks=pytest.mark.slow) for k in range(1, 8))])
 @pytest.mark.parametrize("modality", ["image", "video"])
-def test_no_attack_beats_honesty_and_none_changes_the_request(modality: Modality) -> None:
+def test_no_attack_beats_honesty_and_none_changes_the_request(modality: Modality, part: int) -> None:
     attacks = [attack for attack in attacks_for(modality) if len(attack.write(target(modality))) < _LONG]
     assert len(attacks) > 120
+    attacks = attacks[part::8]
     result = play(modality, 1, attacks)
     assert len(result.outcomes) == 2 * len(attacks)
     # One scene says nothing about means: what adds claims upon the weak caption is left to the benchmark.

@@ -63,6 +63,7 @@ def test_each_body_gets_its_4xx(server: Server, hostile: Hostile) -> None:
     assert 10 < len(reply.message) <= 1000
 
 
+@pytest.mark.slow
 def test_all_at_once_fit_into_memory_and_a_good_request_is_judged_among_them(server: Server) -> None:
     asked = [*QUICK, GOOD]
     bodies = [one.make(True) for one in asked]
@@ -97,6 +98,7 @@ def test_what_a_run_sends_is_judged(server: Server) -> None:
     assert server.peak() < MOST_BYTES
 
 
+@pytest.mark.slow
 def test_the_largest_pictures_are_judged_within_memory(server: Server) -> None:
     for raw in (pictured(png(5_700, 5_700)), pictured(png(8_100, 8_100, depth=8, colours=2))):
         assert send(server.address, GOOD, raw, timeout_s=240).status == 200

@@ -122,6 +122,7 @@ def test_unknown_routes_and_methods_too(address: str) -> None:
     assert call(f"{address}/v1/chat/completions")[0] == 405
 
 
+@pytest.mark.slow
 def test_it_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
     script = (
         "import os, subprocess, sys, time\n"

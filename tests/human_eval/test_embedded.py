@@ -39,6 +39,7 @@ def test_right_verdicts_follow_from_the_facts(tmp_path):
     assert confirmed["brief"] > confirmed["careful"] > confirmed["thorough"]
 
 
+@pytest.mark.slow
 def test_a_claim_is_overlooked_with_the_chance_that_is_named_however_many_captions_make_it(tmp_path):
     made = write_embedded_study(tmp_path, images=30, settings=Settings(), overlooked=0.15)
     shared = 0

@@ -35,7 +35,8 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kills", [2, 20])
 def test_nothing_acknowledged_is_lost_in_kills_at_any_moment(tmp_path, kills):
     settings = Settings(annotators=("anna",), overlap=0)
     write_embedded_study(tmp_path, images=12, settings=settings)

@@ -109,7 +109,7 @@ def test_our_own_mistakes_are_not_retried_and_carry_the_servers_words(
     assert outcome.statistics.failures == {"http_status": 1}
 
 
-@pytest.mark.parametrize("status", [401, 403])
+@pytest.mark.parametrize("status", [401, pytest.param(403, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("lists_to_all", [True, False])
 def test_a_key_that_is_refused_in_the_middle_of_a_run_ends_it_by_name(
     judge: Any, settings: Any, replies: Any, status: int, lists_to_all: bool

@@ -125,6 +125,7 @@ def test_other_weights_need_no_judge_and_agree_with_one(url: str, tmp_path: Path
     assert len(studied) == 4 * 4 + 2 * 3
 
 
+@pytest.mark.slow
 def test_another_instruction_reference_or_temperature_is_asked_again(url: str, tmp_path: Path) -> None:
     judge = JudgeConfig(urls=(url,), store=str(tmp_path / "judgements.sqlite"))
     _, cold = run(judge)

@@ -81,7 +81,7 @@ def rewards(reward: RewardConfig, judge: JudgeConfig, asked: list[GroupForReward
     return np.array([result.rewards for result in results], float)
 
 
-@pytest.mark.parametrize("modality", ["image", "video"])
+@pytest.mark.parametrize("modality", ["image", pytest.param("video", marks=pytest.mark.slow)])
 def test_what_the_families_reward_and_what_they_cannot_see(
     url: str, tmp_path: Path, modality: Modality
 ) -> None:

@@ -109,6 +109,7 @@ def version(path: Path) -> int:
     return found
 
 
+@pytest.mark.slow
 def test_a_process_killed_while_it_brings_a_store_up_to_date_leaves_it_as_it_was(old: Path) -> None:
     kept, judged = list(read_candidates(old)), list(read_judgements(old))
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}

@@ -89,13 +89,21 @@ EAGER = Habits(**{field.name: 1.0 for field in fields(Habits) if field.type == "
 
 
 @cache
-def habits(modality: str) -> list[SceneHabit]:
-    """Of 150 scenes; drawn by the first test that asks."""
+def habit_of(modality: str, number: int) -> SceneHabit:
     sample = sample_image_scene if modality == "image" else sample_video_scene
-    return [scene_habit(sample(4, k)) for k in range(150)]
+    return scene_habit(sample(4, number))
 
 
-@pytest.mark.parametrize("modality", MODALITIES)
+def habits(modality: str, count: int = 150) -> list[SceneHabit]:
+    """Each is drawn by the first test that asks."""
+    return [habit_of(modality, number) for number in range(count)]
+
+
+# To draw 150 pictures takes seconds.
+by_modality = pytest.mark.parametrize("modality", [pytest.param("image", marks=pytest.mark.slow), "video"])
+
+
+@by_modality
 def test_the_habit_tells_a_third_and_a_tenth_of_that_is_false(modality: str) -> None:
     rng = np.random.default_rng(0)
     greedy = report_habit((habit.scene, say(habit.scene, habit.claims(), rng)) for habit in habits(modality))
@@ -107,7 +115,7 @@ def test_the_habit_tells_a_third_and_a_tenth_of_that_is_false(modality: str) -> 
     assert abs(drawn.false_share - greedy.false_share) < 0.05
 
 
-@pytest.mark.parametrize("modality", MODALITIES)
+@by_modality
 def test_exceptions_are_rare_each_kind_at_its_own_rate(modality: str) -> None:
     rng = np.random.default_rng(1)
     rates = report_habit((habit.scene, habit.caption(rng)) for habit in habits(modality) for _ in range(6))
@@ -135,7 +143,7 @@ def test_exceptions_are_rare_each_kind_at_its_own_rate(modality: str) -> None:
 @pytest.mark.parametrize("modality", MODALITIES)
 def test_whoever_would_tell_all_still_tells_half_at_most(modality: str) -> None:
     rng = np.random.default_rng(2)
-    for habit in habits(modality)[:40]:
+    for habit in habits(modality, 40):
         text = scene_habit(habit.scene, EAGER).caption(rng)
         stated = stated_slots(habit.facts, caption_claims(habit.scene, text))
         assert 0.3 * len(habit.facts) < len(stated) <= MOST_STATED * len(habit.facts)
@@ -143,12 +151,12 @@ def test_whoever_would_tell_all_still_tells_half_at_most(modality: str) -> None:
 
 def test_a_silent_captioner_says_one_thing() -> None:
     silent = replace(EAGER, **{field.name: 0.0 for field in fields(Habits) if field.type == "float"})
-    for habit in habits("image")[:5]:
+    for habit in habits("image", 5):
         text = scene_habit(habit.scene, silent).caption(np.random.default_rng(0))
         assert len(caption_claims(habit.scene, text)) == 1
 
 
-@pytest.mark.parametrize("modality", MODALITIES)
+@by_modality
 def test_mistakes_are_made_nearly_always_and_not_always(modality: str) -> None:
     rng = np.random.default_rng(3)
     told = right = 0
@@ -163,7 +171,7 @@ def test_mistakes_are_made_nearly_always_and_not_always(modality: str) -> None:
 
 
 def test_the_same_draws_give_the_same_caption() -> None:
-    scenes: list[Scene] = [habit.scene for modality in MODALITIES for habit in habits(modality)[:3]]
+    scenes: list[Scene] = [habit.scene for modality in MODALITIES for habit in habits(modality, 3)]
     for scene in scenes:
         texts = {scene_habit(scene).caption(np.random.default_rng(7)) for _ in range(2)}
         assert len(texts) == 1

@@ -46,7 +46,7 @@ def errors(picture: np.ndarray, truth: Facts, undecided: frozenset[Slot]) -> int
     return missed + sum(slot not in truth and slot not in undecided for slot in facts)
 
 
-@pytest.mark.parametrize("quality", [None, 95, 90])
+@pytest.mark.parametrize("quality", [*(pytest.param(q, marks=pytest.mark.slow) for q in (None, 95)), 90])
 def test_pictures_are_read_almost_without_error(quality: int | None) -> None:
     total = wrong = 0
     for index in range(40):

@@ -13,6 +13,7 @@ from tests.patience import GUARD_S
 from vcap_jax.world.judge_process import embedded_judge
 
 
+@pytest.mark.slow
 def test_a_judge_that_ends_early_is_told_at_once_with_its_log_and_one_that_is_ended_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,21 +23,22 @@ def as_jpeg(picture: np.ndarray, quality: int = 90) -> np.ndarray:
     return np.asarray(Image.open(content).convert("RGB"))
 
 
-def test_every_picture_of_the_world_is_recognised() -> None:
-    for index in range(20):
+@pytest.mark.parametrize("scenes", [range(5), pytest.param(range(5, 20), marks=pytest.mark.slow)], ids=str)
+def test_every_picture_of_the_world_is_recognised(scenes: range) -> None:
+    for index in scenes:
         picture = render(sample_scene("image", 0, index))
         assert is_world_image(picture), index
         assert is_world_image(as_jpeg(picture)), index
 
 
-def test_every_clip_of_the_world_is_recognised(tmp_path: Path) -> None:
+@pytest.mark.parametrize("index", [0, *(pytest.param(k, marks=pytest.mark.slow) for k in range(1, 5))])
+def test_every_clip_of_the_world_is_recognised(tmp_path: Path, index: int) -> None:
     """After H.264, as it lies in its file, and after JPEG, as the judge gets its frames."""
-    for index in range(5):
-        write_mp4(tmp_path / "clip.mp4", render(sample_scene("video", 0, index)))
-        with av.open(str(tmp_path / "clip.mp4")) as container:
-            frames = [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]
-        assert is_world_video(frames), index
-        assert is_world_video([as_jpeg(frame) for frame in frames]), index
+    write_mp4(tmp_path / "clip.mp4", render(sample_scene("video", 0, index)))
+    with av.open(str(tmp_path / "clip.mp4")) as container:
+        frames = [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]
+    assert is_world_video(frames)
+    assert is_world_video([as_jpeg(frame) for frame in frames])
 
 
 def gradients(rng: np.random.Generator) -> Iterator[np.ndarray]:
@@ -99,7 +100,9 @@ def screenshots(rng: np.random.Generator) -> Iterator[np.ndarray]:
         yield np.asarray(image)
 
 
-@pytest.mark.parametrize("others", [gradients, noises, photographs, screenshots])
+@pytest.mark.parametrize(
+    "others", [gradients, noises, pytest.param(photographs, marks=pytest.mark.slow), screenshots]
+)
 def test_other_pictures_are_not(others: Callable[[np.random.Generator], Iterator[np.ndarray]]) -> None:
     for index, picture in enumerate(others(np.random.default_rng(1))):
         assert not is_world_image(picture), index

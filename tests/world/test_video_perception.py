@@ -69,8 +69,9 @@ def jpeg(picture: np.ndarray, quality: int) -> np.ndarray:
     return np.asarray(Image.open(stream).convert("RGB"))
 
 
-def test_clips_are_read_exactly_after_h264(tmp_path: Path) -> None:
-    for index in range(30):
+@pytest.mark.parametrize("scenes", [range(5), pytest.param(range(5, 30), marks=pytest.mark.slow)], ids=str)
+def test_clips_are_read_exactly_after_h264(tmp_path: Path, scenes: range) -> None:
+    for index in scenes:
         scene = sample_video_scene(23, index)
         frames = through_h264(render_video(scene), tmp_path / "clip.mp4")
         facts, spans = video_facts(scene), tuple(shot.seconds for shot in scene.shots)

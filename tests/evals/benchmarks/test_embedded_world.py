@@ -108,6 +108,7 @@ def test_decapbench_finds_precision_and_recall_of_weak_captions(server: FaultSer
         assert item.values["recall"] == pytest.approx(count.coverage)
 
 
+@pytest.mark.slow
 def test_vcapsbench_covers_what_captions_of_videos_say(server: FaultServer, tmp_path: Path) -> None:
     found = scenes("video")
     best = evaluated(VCapsBench, write_vcapsbench, found, full(found), tmp_path / "a", server)  # type: ignore[type-abstract]

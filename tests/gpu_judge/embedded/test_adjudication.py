@@ -154,7 +154,7 @@ def facts_of(number: int) -> Facts:
 
 def random_case(rng: np.random.Generator) -> tuple[Facts, list[Claim], list[Claim], Verdict]:
     """Facts, a candidate of mixed worth, a reference of mixed worth, and the verdict of the picture."""
-    facts = facts_of(int(rng.integers(300)))
+    facts = facts_of(int(rng.integers(60)))
 
     def mixed(keep: float, wrong: float) -> list[Claim]:
         said = [(slot, value) for slot, value in facts.items() if rng.random() < keep]

@@ -38,10 +38,11 @@ def reward(answer: dict[str, str | int]) -> float:
     return sum(WEIGHTS[key] * float(value) for key, value in answer.items() if key in WEIGHTS)
 
 
+@pytest.mark.parametrize("scenes", [range(5), pytest.param(range(5, 25), marks=pytest.mark.slow)], ids=str)
 @pytest.mark.parametrize("modality", ["image", "video"])
-def test_a_full_true_caption_gets_full_marks(judge: EmbeddedJudge, modality: Modality) -> None:
-    rng = np.random.default_rng(0)
-    for index in range(25):
+def test_a_full_true_caption_gets_full_marks(judge: EmbeddedJudge, modality: Modality, scenes: range) -> None:
+    rng = np.random.default_rng(scenes.start)
+    for index in scenes:
         scene = sample_scene(modality, 31, index)
         answer = judge.answer(about(scene, full_caption(scene, rng), full_caption(scene, rng)))
         assert list(answer) == (IMAGE_KEYS if modality == "image" else VIDEO_KEYS)
@@ -60,9 +61,10 @@ def test_silence_earns_nothing(judge: EmbeddedJudge, modality: Modality, silence
         assert scores(judge.answer(about(scene, silence, reference))) == [0, 0, 0]
 
 
-def test_a_true_caption_never_scores_below_any_corruption_of_it(judge: EmbeddedJudge) -> None:
-    rng = np.random.default_rng(1)
-    for index in range(30):
+@pytest.mark.parametrize("scenes", [range(6), pytest.param(range(6, 30), marks=pytest.mark.slow)], ids=str)
+def test_a_true_caption_never_scores_below_any_corruption_of_it(judge: EmbeddedJudge, scenes: range) -> None:
+    rng = np.random.default_rng(1 + scenes.start)
+    for index in scenes:
         scene = sample_image_scene(32, index)
         facts = scene_facts(scene)
         reference = weak_caption(scene, rng)
@@ -83,6 +85,7 @@ def test_a_true_caption_never_scores_below_any_corruption_of_it(judge: EmbeddedJ
                 )
 
 
+@pytest.mark.slow
 def test_schemes_earn_less_than_an_honest_caption_of_average_worth(judge: EmbeddedJudge) -> None:
     """What a policy might find instead of describing, averaged over scenes and weak references."""
     rng = np.random.default_rng(2)
@@ -223,9 +226,10 @@ def test_video_timestamps_and_segmentation(judge: EmbeddedJudge) -> None:
     assert np.mean(swapped, axis=0)[1:].max() < 4
 
 
-def test_a_segment_is_judged_by_its_frames_alone(judge: EmbeddedJudge) -> None:
-    rng = np.random.default_rng(6)
-    for index in range(20):
+@pytest.mark.parametrize("scenes", [range(4), pytest.param(range(4, 20), marks=pytest.mark.slow)], ids=str)
+def test_a_segment_is_judged_by_its_frames_alone(judge: EmbeddedJudge, scenes: range) -> None:
+    rng = np.random.default_rng(6 + scenes.start)
+    for index in scenes:
         scene = sample_video_scene(37, index)
         reference = full_caption(scene, rng)
         lines = [line for line in reference.splitlines() if line.startswith("[")]

@@ -100,6 +100,7 @@ def test_crashes_before_it_is_ready_are_forgiven_below_the_limit(vllm: Path) -> 
     play(vllm, scene, settings=_with(crash_limit=2))
 
 
+@pytest.mark.slow
 def test_crashes_of_a_ready_server_are_no_endless_crash(vllm: Path) -> None:
     give_orders(vllm, mode="crash-judged", times=3)
 
@@ -137,6 +138,7 @@ def _with(**changes: Any) -> Supervision:
     return Supervision(**{**QUICK.__dict__, **changes})
 
 
+@pytest.mark.slow
 def test_a_server_that_crashes_endlessly_is_left_out_until_none_is_left(
     vllm: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -202,6 +204,7 @@ def test_one_that_does_not_get_ready_in_time_is_started_again(vllm: Path) -> Non
     play(vllm, scene, settings=_with(start_timeout_s=0.3, crash_limit=2))
 
 
+@pytest.mark.slow
 def test_starts_that_never_become_ready_come_to_an_end_however_long_each_takes(
     vllm: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -366,6 +369,7 @@ class Refusals:
         return await self._real(*arguments)
 
 
+@pytest.mark.slow
 def test_a_restart_that_the_system_refuses_is_tried_again(
     vllm: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
