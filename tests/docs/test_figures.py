@@ -51,6 +51,11 @@ def read(page):
 
 
 @pytest.fixture(scope="module")
+def known():
+    return read_results([DOCS / "reproduction/results.jsonl"])[0]
+
+
+@pytest.fixture(scope="module")
 def report():
     return json.loads(read("docs/reproduction/report.json"))
 
@@ -413,8 +418,7 @@ def test_the_lessons_have_what_the_formulas_said_of_real_captions(report):
     assert told.format(*(of[one] for of in (video, base) for one in quantities)) in words
 
 
-def test_the_lessons_say_how_soon_references_of_each_size_teach():
-    known, _ = read_results([DOCS / "reproduction/results.jsonl"])
+def test_the_lessons_say_how_soon_references_of_each_size_teach(known):
     studies = plan_of(quick=False, seeds=range(5), only=["reference_size"], modalities=["video"])
     rows = by_row(studies, known)["video"]
     whole, cut = ([rows[row][seed].steps_to_level for seed in range(5)] for row in ("e1", "cut_1"))
@@ -427,8 +431,7 @@ def test_the_lessons_say_how_soon_references_of_each_size_teach():
     assert (len(reached), cut.count(None)) == (2, 3)
 
 
-def test_the_lessons_say_how_many_seeds_showed_that_false_claims_fall():
-    known, _ = read_results([DOCS / "reproduction/results.jsonl"])
+def test_the_lessons_say_how_many_seeds_showed_that_false_claims_fall(known):
     rows = by_row(plan_of(quick=False, seeds=range(11), only=["main"], modalities=["image"]), known)["image"]
 
     def falls(seeds):

@@ -67,8 +67,10 @@ def test_how_a_captioner_is_asked_comes_back_too(tmp_path):
     assert (tmp_path / "hf" / CAPTIONING_FILE).read_text() == asked
 
 
-@pytest.mark.parametrize("stated", [None, "bfloat16", "float16"])
-@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize(
+    "stated", [*(pytest.param(x, marks=pytest.mark.slow) for x in (None, "float16")), "bfloat16"]
+)
+@pytest.mark.parametrize("several", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_tensors_keep_their_precision_whatever_config_json_says(tmp_path, stated, several, capsys):
     base = tmp_path / "base"
     shutil.copytree(BACKBONE_FOLDER, base)
@@ -276,7 +278,7 @@ def at_every_file(look):
         watching = False
 
 
-@pytest.mark.parametrize("there", [False, True])
+@pytest.mark.parametrize("there", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", ["run", "adapter", "orbax"])
 def test_wherever_an_export_is_killed_what_it_leaves_is_whole_or_cannot_be_read(
     lora_run, tmp_path, kind, there

@@ -130,6 +130,7 @@ def test_a_second_start_asks_nothing_and_changes_nothing(
     assert len(judge.asked) == asked == 3 * VIDEOS
 
 
+@pytest.mark.slow
 def test_requests_that_fail_are_told_and_change_no_figure(
     server: ScriptedJudge, judge: ByStage, data: Path, captions: Path, tmp_path: Path
 ) -> None:
@@ -665,6 +666,7 @@ def test_answers_that_an_earlier_version_read_otherwise_are_read_anew(
     assert len(judge.asked) == 3 * VIDEOS, "the answers are there"
 
 
+@pytest.mark.slow
 def test_a_reasoner_that_is_named_later_scores_anew(
     server: ScriptedJudge, judge: ByStage, data: Path, captions: Path, tmp_path: Path
 ) -> None:

@@ -265,6 +265,7 @@ def test_a_run_leaves_what_it_promises(left_alone):
     assert all(0 <= row["facts/coverage"] <= 1 and 0 <= row["facts/hallucination"] <= 1 for row in rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("covered", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_references_of_the_held_out_scenes_are_of_the_pool_that_is_trained_on(
     tmp_path, left_alone, monkeypatch, covered

@@ -63,6 +63,7 @@ def written(writer: CaptionWriter, prepared: Prepared, skip: int = 0) -> list[Wr
     return found
 
 
+@pytest.mark.slow
 def test_answers_side_by_side_are_those_to_each_question_by_itself(
     prepared: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -90,11 +91,13 @@ def test_answers_side_by_side_are_those_to_each_question_by_itself(
     assert len({texts for one in together for texts in one.references}) > len(QUESTIONS)
 
 
+@pytest.mark.slow
 def test_who_goes_on_in_the_middle_of_a_sample_gets_the_same_answers(prepared: Prepared) -> None:
     writer = writer_of(prepared)
     assert written(writer, prepared, skip=2) == written(writer, prepared)[2:]
 
 
+@pytest.mark.slow
 def test_a_sample_that_cannot_be_read_is_told_of_once_a_group(prepared: Prepared, tmp_path: Path) -> None:
     bad: list[BadSample] = []
     lost = replace(prepared.samples[0], images=(tmp_path / "lost.png",))

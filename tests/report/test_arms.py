@@ -157,6 +157,7 @@ def test_a_step_without_a_reward_and_a_figure_of_nothing_leave_the_others(tmp_pa
     assert "nan" not in as_text([arm])
 
 
+@pytest.mark.slow
 def test_a_run_that_was_measured_only_later_has_no_start(tmp_path: Path) -> None:
     """A follower's first checkpoint is no start; and means of the runs that have one are beside those of all."""
     followed = write_run(tmp_path / "followed", 1, 0.75)
@@ -233,6 +234,12 @@ def test_text_and_page_have_every_arm_and_figure(tmp_path: Path) -> None:
     assert "data:image/png;base64," in page
     assert "runs/b/samples" not in page
     assert "are those of A, B, ... again" not in page
+
+
+@pytest.mark.slow
+def test_a_page_says_from_which_arm_on_strokes_and_colours_come_again(tmp_path: Path) -> None:
+    write_run(tmp_path / "runs" / "a", 0, 0.5)
+    found = arms(tmp_path)
     write_arms_page(tmp_path / "pages" / "many.html", [found[0]] * 18)
     assert "are those of A, B, ... again" not in (tmp_path / "pages" / "many.html").read_text()
     write_arms_page(tmp_path / "pages" / "many.html", [found[0]] * 19)

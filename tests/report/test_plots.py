@@ -32,7 +32,7 @@ ROW = {
 }
 
 
-@pytest.mark.parametrize("steps", [0, 1, 60])
+@pytest.mark.parametrize("steps", [0, pytest.param(1, marks=pytest.mark.slow), 60])
 def test_a_run_of_any_length_is_drawn(tmp_path: Path, steps: int) -> None:
     rows = [{"step": step, **ROW} for step in range(1, steps + 1)]
     if steps > 2:
@@ -43,6 +43,7 @@ def test_a_run_of_any_length_is_drawn(tmp_path: Path, steps: int) -> None:
     assert [entry.name for entry in tmp_path.iterdir()] == ["plots.png"]
 
 
+@pytest.mark.slow
 def test_components_of_the_reward_get_panels_by_their_area(tmp_path: Path) -> None:
     rows = [{"step": step, "reward/mean": 0.5} for step in (1, 2)]
     heights = []
@@ -55,6 +56,7 @@ def test_components_of_the_reward_get_panels_by_their_area(tmp_path: Path) -> No
     assert heights[1][1] < heights[2][1]
 
 
+@pytest.mark.slow
 def test_evaluations_at_two_steps_or_more_are_drawn(tmp_path: Path) -> None:
     """A panel for the shares and one for each other metric; those without a step are no point of the curve."""
 

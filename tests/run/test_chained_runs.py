@@ -116,6 +116,7 @@ def test_a_start_is_the_captioner_it_names_at_any_depth(full, tmp_path) -> None:
     assert not np.array_equal(two["text", "embed_tokens"], three["text", "embed_tokens"])
 
 
+@pytest.mark.slow
 def test_what_a_run_holds_itself_is_not_asked_of_the_one_it_started_from(full, tmp_path) -> None:
     source = shutil.copytree(full, tmp_path / "source")
     run = left_by(tmp_path / "run", config(source), 5)
@@ -136,6 +137,7 @@ def test_adapters_are_put_on_what_a_run_trained(full, adapted, tmp_path) -> None
     assert moved == {"q_proj", "up_proj"}
 
 
+@pytest.mark.slow
 def test_adapters_of_a_run_are_gone_on_with(adapted, tmp_path) -> None:
     further = left_by(tmp_path / "further", config(adapted, lora=LORA), 5)
     for run in (adapted, further):
@@ -165,6 +167,7 @@ def test_other_adapters_than_the_runs_are_refused(adapted, tmp_path, lora, remed
         load_start(config(adapted, lora=lora), PLACEMENT)
 
 
+@pytest.mark.slow
 def test_exported_adapters_name_what_they_were_trained_on(full, adapted, tmp_path) -> None:
     on_backbone = left_by(tmp_path / "on-backbone", config(lora=LORA), 4)
     further = left_by(tmp_path / "further", config(on_backbone, lora=LORA), 5)

@@ -175,7 +175,11 @@ def test_what_cannot_be_trained_with_is_refused_before_any_work(
     ("overrides", "message"),
     [
         (["model.frozen=[visual,txt]"], "model.frozen names 'txt'.*they start with text, visual"),
-        (["model.frozen=[visual,text]"], "model.frozen = .* leaves nothing to train"),
+        pytest.param(
+            ["model.frozen=[visual,text]"],
+            "model.frozen = .* leaves nothing to train",
+            marks=pytest.mark.slow,
+        ),
         (["model.lora={adapter: /nowhere}"], "/nowhere"),
     ],
 )

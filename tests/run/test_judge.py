@@ -191,7 +191,13 @@ def test_an_answer_that_is_of_no_use_is_told_before_any_work(
     )
 
 
-@pytest.mark.parametrize("family", ["witness_adjudicator", "judge", "claim_differences", "balanced"])
+@pytest.mark.parametrize(
+    "family",
+    [
+        "witness_adjudicator",
+        *(pytest.param(k, marks=pytest.mark.slow) for k in ("judge", "claim_differences", "balanced")),
+    ],
+)
 @pytest.mark.parametrize("modality", ["image", "video"])
 def test_the_embedded_judge_answers_a_trial_question(tmp_path: Path, family: str, modality: str) -> None:
     config = load_config(RunConfig, [], [f"reward.family={family}", f"modality={modality}"])

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pytest
 from PIL import Image
 
 from tests.bare_context import bare_context
@@ -76,6 +77,7 @@ def test_nothing_is_said_where_the_judge_can_see_or_is_another(tmp_path: Path) -
     assert domain_warning(theirs, RunFolder(tmp_path / "then")) is None
 
 
+@pytest.mark.slow
 def test_some_of_many_samples_are_looked_at_all_over_the_manifest(tmp_path: Path) -> None:
     samples = pictures(tmp_path, 150, 50)
     domain = judge_domain(samples)

@@ -62,6 +62,7 @@ def test_results_are_those_of_the_folders(studied):
     assert rows["judge"] is not rows["e1"]
 
 
+@pytest.mark.slow
 def test_a_scene_of_which_a_reference_says_nothing_is_compared_as_an_empty_caption(tmp_path):
     made = plan(quick=False, seeds=(0, 1, 2), only=["main"], modalities=["image"], overrides=SMALL)
     make_up(made, tmp_path, QUALITY)
@@ -150,6 +151,7 @@ def test_how_many_held_out_captions_there_are_is_told(more, captions, tmp_path):
     assert settings.endswith(f"held-out scenes with {captions} captions each")
 
 
+@pytest.mark.slow
 def test_claims_about_arms_that_were_not_to_be_run_are_not_counted_as_open(tmp_path):
     quick = plan(quick=True, seeds=(0, 1, 2), overrides=SMALL)
     make_up(quick, tmp_path, QUALITY)

@@ -54,6 +54,7 @@ def test_files_are_joined_and_only_what_is_missing_is_left_to_do(studied, tmp_pa
     assert all(made.tasks[key] in left for task in left for key in task.after)
 
 
+@pytest.mark.slow
 def test_a_report_of_fewer_studies_loses_no_line(studied, tmp_path, monkeypatch) -> None:
     """The runs may be gone: the file is all that is left of them."""
     _, out = studied

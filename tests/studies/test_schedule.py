@@ -108,6 +108,7 @@ def test_ctrl_c_lets_the_runs_at_work_end_in_order(stood_in, tasks):
     assert (stood_in / "ended").read_text() == "in order"
 
 
+@pytest.mark.slow
 def test_a_run_whose_scheduler_was_killed_ends(tmp_path):
     """Also one that was still importing when it happened: the scheduler here is gone before the run begins."""
     gone = subprocess.Popen([sys.executable, "-c", ""])

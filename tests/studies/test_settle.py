@@ -125,6 +125,7 @@ def test_a_third_look_is_told_by_its_own_seeds_and_moves_nothing_else(tmp_path, 
     assert f"asked anew, {needed} seeds" in (tmp_path / "report.html").read_text()
 
 
+@pytest.mark.slow
 def test_a_report_of_a_third_look_under_way_has_everything(tmp_path, first, monkeypatch):
     made, out, _ = first
     shutil.copytree(out, tmp_path, dirs_exist_ok=True)
@@ -160,6 +161,7 @@ def test_a_third_look_waits_for_the_second(tmp_path, capsys):
     assert "--anew has to wait" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_command_tells_what_it_looks_at_again(tmp_path, first, capsys):
     made, out, _ = first
     studies = ["--full", "--only", "families", "--modality", "image", "--seeds", "3"]

@@ -209,7 +209,7 @@ def test_a_checkpoint_that_is_removed_while_it_is_read_is_told(
 @pytest.mark.parametrize(
     "damaged", ["state/d/*", "state/ocdbt.process_0/d/*", "state/_METADATA", "data/metadata", "data"]
 )
-@pytest.mark.parametrize("left", [None, b""], ids=["gone", "empty"])
+@pytest.mark.parametrize("left", [pytest.param(None, marks=pytest.mark.slow), b""], ids=["gone", "empty"])
 def test_a_damaged_checkpoint_is_named_with_what_can_be_done(
     tmp_path: Path, damaged: str, left: bytes | None
 ) -> None:
@@ -359,6 +359,7 @@ with Checkpointer(sys.argv[1]) as checkpoints:
 """
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_the_disk_refused_does_not_cost_the_next_one(tmp_path: Path) -> None:
     """Where a run ends the steps since the last checkpoint are in memory alone, and there may be room again."""
     folder = tmp_path / "checkpoints"

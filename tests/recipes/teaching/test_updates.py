@@ -29,10 +29,10 @@ def test_a_matrix_moves_by_an_orthogonal_step_whatever_its_gradient() -> None:
     rng = np.random.default_rng(0)
     params = {"kernel": jnp.zeros((2, 6, 4)), "scale": jnp.zeros(4)}
     rule = teaching_optimizer(params, 100, 0.1)
-    state = rule.init(params)
+    state, update = rule.init(params), jax.jit(rule.update)
     for _ in range(12):
         gradients = {"kernel": jnp.asarray(rng.normal(size=(2, 6, 4))), "scale": jnp.ones(4)}
-        updates, state = rule.update(gradients, state, params)
+        updates, state = update(gradients, state, params)
         params = optax.apply_updates(params, updates)
     for own in np.asarray(updates["kernel"]):
         values = np.linalg.svd(own, compute_uv=False)
