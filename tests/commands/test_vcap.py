@@ -56,7 +56,11 @@ def test_help_imports_no_library() -> None:
     assert done.stdout.splitlines()[-1] == "set()"
 
 
-@pytest.mark.parametrize("words", [["--help"], ["target"], ["train", "--print-config"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "words",
+    [["--help"], ["target"], pytest.param(["train", "--print-config"], marks=pytest.mark.slow)],
+    ids=" ".join,
+)
 @pytest.mark.parametrize("unbuffered", [pytest.param("", marks=pytest.mark.slow), "1"])
 def test_a_reader_that_has_gone_ends_a_command_without_a_word(words: list[str], unbuffered: str) -> None:
     reader, writer = os.pipe()

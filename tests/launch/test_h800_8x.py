@@ -38,6 +38,7 @@ def test_a_dry_run_prints_everything_and_starts_nothing(node: Path) -> None:
     assert not (node / "run.logs").exists()
 
 
+@pytest.mark.slow
 def test_more_groups_decode_at_once_where_the_state_is_cut_over_more_gpus(node: Path) -> None:
     def groups(*arguments: str) -> tuple[str, ...]:
         done = start(node, "h800_8x.sh", "--dry-run", *arguments)
@@ -58,6 +59,7 @@ def test_more_groups_decode_at_once_where_the_state_is_cut_over_more_gpus(node: 
     assert groups(*far, "--modality", "video") == ("16", "8", "32")
 
 
+@pytest.mark.slow
 def test_xla_has_the_flag_that_an_odd_number_of_parts_needs(node: Path) -> None:
     def trainer(*arguments: str, **variables: str) -> str:
         done = start(node, "h800_8x.sh", "--dry-run", *arguments, **variables)
@@ -71,6 +73,7 @@ def test_xla_has_the_flag_that_an_odd_number_of_parts_needs(node: Path) -> None:
     assert "XLA_FLAGS" not in trainer(XLA_FLAGS="--xla_own=1")  # a JAX that needs none
 
 
+@pytest.mark.slow
 def test_the_installed_jax_is_asked_for_that_flag() -> None:
     asked = f"source launch/cluster.sh; flag_for_odd_meshes {shlex.quote(sys.executable)}"
     told = subprocess.run(["bash", "-c", asked], cwd=ROOT, capture_output=True, text=True, check=True).stdout
@@ -347,7 +350,7 @@ def test_a_judge_in_turns_shares_all_gpus_of_the_policy(node: Path) -> None:
         )
 
 
-@pytest.mark.parametrize("script", ["h800_8x.sh", "slurm.sbatch"])
+@pytest.mark.parametrize("script", ["h800_8x.sh", pytest.param("slurm.sbatch", marks=pytest.mark.slow)])
 def test_a_judge_may_be_asked_for_more_than_its_modality_needs(node: Path, script: str) -> None:
     more = ("--judge-max-model-len", "24576", "--judge-images-per-prompt", "12")
     done = start(node, script, "--dry-run", *more)
@@ -371,6 +374,7 @@ def test_a_run_starts_the_judge_first_and_ends_it_last(node: Path) -> None:
     assert seen[3:] == ["trainer done", "judge ended by SIGTERM"]
 
 
+@pytest.mark.slow
 def test_a_signal_lets_the_trainer_save_before_the_judge_goes(node: Path) -> None:
     process = subprocess.Popen(
         command(node, "h800_8x.sh"), env=environment(node), stdout=subprocess.PIPE, text=True
@@ -467,6 +471,7 @@ def test_a_judge_has_the_other_options_of_its_server(node: Path) -> None:
     assert "judge.urls=\\[http://127.0.0.1:8000\\,http://127.0.0.1:8001\\]" in done.stdout
 
 
+@pytest.mark.slow
 def test_the_caches_that_a_judge_is_given_are_those_that_are_counted(node: Path) -> None:
     """On a host with little memory they were refused at the size that the judge would have kept by itself."""
 
@@ -505,6 +510,7 @@ def test_logs_lie_beside_a_run_folder_however_it_is_written(node: Path) -> None:
     assert f"  logs    {node / 'run'}.logs/here/" in done.stdout.splitlines()
 
 
+@pytest.mark.slow
 def test_a_judge_that_never_judges_ends_the_run_with_the_end_of_its_log(node: Path) -> None:
     done = start(node, "h800_8x.sh", "--judge-timeout", "5", JUDGE="never")
     assert done.returncode == 1

@@ -23,6 +23,7 @@ SCRIPTS = [
 ]
 
 
+@pytest.mark.slow
 def test_every_script_passes_shellcheck() -> None:
     shellcheck = Path(sys.executable).parent / "shellcheck"
     done = subprocess.run([shellcheck, "-x", *SCRIPTS], cwd=ROOT, capture_output=True, text=True, check=False)
@@ -35,7 +36,7 @@ def test_a_misspelt_option_is_refused(node: Path) -> None:
     assert "--modaliti is no option" in done.stderr
 
 
-@pytest.mark.parametrize("script", ["h800_8x.sh", "tpu.sh"])
+@pytest.mark.parametrize("script", ["h800_8x.sh", pytest.param("tpu.sh", marks=pytest.mark.slow)])
 def test_a_run_outlives_its_terminal(node: Path, script: str) -> None:
     master, terminal = pty.openpty()
     process = subprocess.Popen(

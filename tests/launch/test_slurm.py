@@ -54,6 +54,7 @@ def test_slurm_gives_every_node_a_judge_and_every_trainer_all_judges(node: Path)
     assert "inside a SLURM job" in missing.stderr
 
 
+@pytest.mark.slow
 def test_groups_of_one_caption_are_as_many_as_the_others_on_several_nodes(node: Path) -> None:
     """What fits on one node is not cut over the GPUs of four: 12 groups on 24 GPUs were refused there."""
     four = {"NODES": "node-1 node-2 node-3 node-4", "SLURM_JOB_NODELIST": "node-[1-4]"}
@@ -86,7 +87,7 @@ def job(node: Path, *more: str, **variables: str) -> subprocess.Popen[str]:
 
 @pytest.mark.parametrize(
     ("sent", "queued"),
-    [(signal.SIGUSR1, True), (signal.SIGTERM, False)],
+    [(signal.SIGUSR1, True), pytest.param(signal.SIGTERM, False, marks=pytest.mark.slow)],
     ids=["at the time limit", "by somebody"],
 )
 def test_a_stop_by_slurm_lets_the_trainers_of_all_nodes_save(node: Path, sent: int, queued: bool) -> None:
@@ -104,6 +105,7 @@ def test_a_stop_by_slurm_lets_the_trainers_of_all_nodes_save(node: Path, sent: i
         assert "--cpus-per-task=48" in call
 
 
+@pytest.mark.slow
 def test_nodes_that_share_a_run_folder_share_no_judge_and_no_log(node: Path) -> None:
     process = job(node, TRAINER_SECONDS="0.5")
     output, _ = process.communicate(timeout=GUARD_S)

@@ -101,6 +101,7 @@ def test_preflight_checks_a_run_for_the_target(checkout: Path, node: Path) -> No
     assert "which does not run on x900; set one of cudnn, chunked" in refused.stdout
 
 
+@pytest.mark.slow
 def test_the_launch_script_divides_the_node(checkout: Path, node: Path) -> None:
     files = {"DIR": str(node / "model"), "FILE": str(node / "rows.jsonl"), "node": str(node)}
     command = COMMANDS[3].replace(
