@@ -20,7 +20,8 @@ WRITERS = ("careful", "brief", "careless")
 IMAGES = 14
 
 
-@pytest.mark.parametrize("error", [pytest.param(0.0, marks=pytest.mark.slow), 0.1])
+@pytest.mark.slow
+@pytest.mark.parametrize("error", [0.0, 0.1])
 def test_the_table_recovers_the_known_truth(tmp_path, error):
     settings = Settings(annotators=("anna", "ben"), overlap=1.0)
     made = write_embedded_study(tmp_path, images=IMAGES, settings=settings, writers=WRITERS)

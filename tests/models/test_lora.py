@@ -46,7 +46,11 @@ def test_new_adapters_change_nothing(base):
 
 @pytest.mark.parametrize(
     ("targets", "rslora"),
-    [(TARGETS, False), (("q_proj", "v_proj", "down_proj"), True), (("k_proj", "up_proj"), False)],
+    [
+        (TARGETS, False),
+        (("q_proj", "v_proj", "down_proj"), True),
+        pytest.param(("k_proj", "up_proj"), False, marks=pytest.mark.slow),
+    ],
 )
 def test_the_merged_export_is_the_adapted_model(tmp_path, base, targets, rslora):
     lora = LoraConfig(rank=4, alpha=6.0, targets=targets, use_rslora=rslora)

@@ -53,7 +53,14 @@ def truth(groups: Sequence[GroupForReward]) -> list[list[float | None]]:
     return true_rewards(groups, seed=3)
 
 
-@pytest.mark.parametrize("kind", _QUICK)
+# Each takes half a second: by default every second one, and what breaks every connection.
+@pytest.mark.parametrize(
+    "kind",
+    [
+        kind if number % 2 == 0 or kind in _BROKEN else pytest.param(kind, marks=pytest.mark.slow)
+        for number, kind in enumerate(_QUICK)
+    ],
+)
 def test_a_fault_on_every_try_is_never_a_score(
     kind: str, groups: Sequence[GroupForReward], truth: list[list[float | None]], clock: FakeClock
 ) -> None:

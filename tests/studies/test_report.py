@@ -117,6 +117,7 @@ class Page(HTMLParser):
         assert self.open.pop() == tag
 
 
+@pytest.mark.slow
 def test_the_page_needs_nothing_else_and_tells_what_json_tells(studied):
     made, out = studied
     path = write_report(made, out, command="python launch/reproduce.py --full")

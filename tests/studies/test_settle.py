@@ -97,6 +97,7 @@ def test_what_is_open_still_is_asked_anew_of_seeds_that_no_look_has_used(first, 
     assert "image/vqa/3" not in nothing.tasks
 
 
+@pytest.mark.slow
 def test_a_third_look_is_told_by_its_own_seeds_and_moves_nothing_else(tmp_path, first, findings):
     made, out, done = first
     name = "image: VQA does not see inventions"
