@@ -109,7 +109,7 @@ def test_special_floats_and_integers() -> None:
         ('steps="3.5"', "int", '"3.5" (text)'),
         ("steps=3.0", "int", "3.0 (float)"),
         ("steps=true", "int", "true (boolean)"),
-        ("steps=", "int", "null"),
+        ("steps=null", "int", "null"),
         ("steps.more=1", "int", '{"more": 1} (mapping)'),
         ("steps=0", "int >= 1", "0 (int)"),
         ("optimizer.learning_rate=.inf", "float", "Infinity (float)"),
@@ -135,6 +135,21 @@ def test_ill_typed_values_are_refused(override: str, expected: str, shown: str) 
     assert f"expected {expected}" in problem
     assert shown in problem
     assert "(command line)" in problem
+
+
+@pytest.mark.parametrize(
+    "key", ["steps", "name", "judge.address", "optimizer.clip", "judge", "sources", "notes.a"]
+)
+@pytest.mark.parametrize("nothing", ["", " "])
+def test_an_override_without_a_value_is_refused(key: str, nothing: str) -> None:
+    """A variable of the shell that is not set would choose other work."""
+    (problem,) = problems(f"{key}={nothing}")
+    assert problem.startswith(f"{key}= (command line): has no value; write null to unset it")
+
+
+def test_an_empty_text_is_written_with_quotes() -> None:
+    assert load_config(Root, [], ["judge.address=''"]).judge == Judge(address="")
+    assert load_config(Root, [], ['name=""']).name == ""
 
 
 def test_an_integer_is_a_float() -> None:

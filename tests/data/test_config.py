@@ -19,3 +19,10 @@ def test_samples_are_read_by_all_cores_and_a_step_ahead_unless_told_otherwise(
     assert DataConfig().reading_threads == 16
     told = DataConfig(threads=3, prefetch=5)
     assert (told.reading_threads, told.read_ahead(64)) == (3, 5)
+
+
+@pytest.mark.parametrize("name", ["image_prompt", "video_prompt"])
+@pytest.mark.parametrize("blank", ["", " \n"])
+def test_a_request_without_text_is_refused(name: str, blank: str) -> None:
+    with pytest.raises(ValueError, match=rf"data\.{name} has no text"):
+        DataConfig(**{name: blank})

@@ -59,6 +59,8 @@ def test_more_questions_than_there_are_and_empty_ones_are_refused() -> None:
         load_config(RunConfig, [], ["references={questions: ['a?'], questions_per_sample: 2}"])
     with pytest.raises(ConfigError, match="one without text"):
         load_config(RunConfig, [], ["references.questions=['a?', ' ']"])
+    with pytest.raises(ConfigError, match=r"references\.segment_prompt has no text"):
+        load_config(RunConfig, [], ["references.segment_prompt=' '"])
 
 
 @pytest.mark.parametrize(

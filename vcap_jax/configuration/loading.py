@@ -53,10 +53,13 @@ def load_config(schema: type[T], yaml_paths: Iterable[str | Path] = (), override
     layers = [layer for path in yaml_paths for layer in read_layers(find_config(Path(path)), ())]
     for override in overrides:
         path, equals, text = override.partition("=")
-        if equals and path.strip():
-            layers.append((_COMMAND_LINE, _override(schema, path.strip().split("."), text)))
-        else:
+        if not equals or not path.strip():
             problems.append(f"{override!r}: an override has the form key.of.section=value")
+        elif not text.strip():  # most often a variable of the shell that is not set
+            unset = "write null to unset it, or '' with its quotes for an empty text"
+            problems.append(f"{path.strip()}= ({_COMMAND_LINE}): has no value; {unset}")
+        else:
+            layers.append((_COMMAND_LINE, _override(schema, path.strip().split("."), text)))
     merged, sources = _defaults(schema), dict[str, str]()
     for label, layer in layers:
         _merge(merged, _renamed(schema, layer, "", label, problems), schema, "", label, sources)
@@ -146,7 +149,7 @@ def under_first_names(config: object) -> JsonDict:
     return found
 
 
-_NULL = frozenset(("", "~", "null", "Null", "NULL"))
+_NULL = frozenset(("~", "null", "Null", "NULL"))
 """As YAML writes it."""
 
 

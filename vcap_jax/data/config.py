@@ -65,6 +65,9 @@ class DataConfig:
     judge_media: JudgeMediaSettings = Field(default_factory=JudgeMediaSettings)
 
     def __post_init__(self) -> None:
+        for name in ("image_prompt", "video_prompt"):
+            if not getattr(self, name).strip():
+                raise ValueError(f"data.{name} has no text: give the request, or leave it out")
         if self.heldout_share and self.heldout is not None:
             raise ValueError("data.heldout and data.heldout_share are both given: leave one of them out")
         if self.heldout_share and self.manifest is None:

@@ -61,6 +61,8 @@ class ReferenceConfig:
             )
         if any(not question.strip() for question in self.questions):
             raise ValueError("references.questions has one without text: leave it out")
+        if not self.segment_prompt.strip():
+            raise ValueError("references.segment_prompt has no text: give the request, or leave it out")
 
 
 @settings
