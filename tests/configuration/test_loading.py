@@ -264,6 +264,19 @@ def test_extends(tmp_path: Path) -> None:
     assert (config.name, config.steps, config.optimizer.warmup) == ("base", 2, 0)
 
 
+def test_what_two_files_extend_takes_nothing_back_of_the_first(tmp_path: Path) -> None:
+    base, a, b, both = (tmp_path / f"{name}.yaml" for name in ("base", "a", "b", "both"))
+    base.write_text("steps: 1\nname: base\noptimizer: {warmup: 1}\n")
+    a.write_text("extends: base.yaml\nsteps: 2\noptimizer: {warmup: 2}\n")
+    b.write_text("extends: ../" + tmp_path.name + "/base.yaml\nname: b\n")
+    both.write_text("extends: [a.yaml, b.yaml]\noptimizer: {warmup: 3}\n")
+    for files, warmup in (([a, b], 2), ([both], 3), ([base, a, b], 2)):
+        config = load_config(Root, files)
+        assert (config.name, config.steps, config.optimizer.warmup) == ("b", 2, warmup)
+    # What is given itself stands where it is given.
+    assert load_config(Root, [a, b, base]) == load_config(Root, [base])
+
+
 def test_extends_in_a_circle(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("extends: b.yaml\n")
     (tmp_path / "b.yaml").write_text("extends: a.yaml\n")

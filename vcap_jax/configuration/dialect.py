@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import typing
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from pathlib import Path
@@ -138,12 +138,24 @@ def plain_settings(config: object) -> JsonDict:
     return as_object(plain(config), type(config).__name__)
 
 
-def read_layers(path: Path, chain: tuple[Path, ...]) -> list[tuple[str, JsonDict]]:
-    """The mappings of a file and of all that it extends, each with its file's name, ancestors first."""
+def read_layers(paths: Iterable[Path]) -> list[tuple[str, JsonDict]]:
+    """The mappings of files in order, and before each what it extends, each with its file's name.
+
+    What several extend stands once, at its first place: above the first of them it would take back what that one says.
+    """
+    laid: set[Path] = set()
+    return [layer for path in paths for layer in _layers(path, (), laid)]
+
+
+def _layers(path: Path, chain: tuple[Path, ...], laid: set[Path]) -> list[tuple[str, JsonDict]]:
+    """chain: of files, each extended by the one before. laid: files whose mappings stand already; gets this one's."""
     resolved = path.resolve()
     if resolved in chain:
         names = " -> ".join(str(item) for item in (*chain, resolved))
         raise ConfigError(f"{path}: configurations extend one another in a circle: {names}")
+    if chain and resolved in laid:
+        return []
+    laid.add(resolved)
     try:
         document = parse_yaml(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
@@ -161,5 +173,5 @@ def read_layers(path: Path, chain: tuple[Path, ...]) -> list[tuple[str, JsonDict
         raise ConfigError(f"{path}: {EXTENDS} takes a path or a list of paths, given {given(parents)}")
     layers: list[tuple[str, JsonDict]] = []
     for parent in parents:
-        layers += read_layers(path.parent / parent, (*chain, resolved))
+        layers += _layers(path.parent / parent, (*chain, resolved), laid)
     return [*layers, (str(path), document)]

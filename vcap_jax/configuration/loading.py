@@ -50,7 +50,7 @@ def load_config(schema: type[T], yaml_paths: Iterable[str | Path] = (), override
             bounds or against a rule of its section, unreadable file and circular ``extends``.
     """
     problems: list[str] = []
-    layers = [layer for path in yaml_paths for layer in read_layers(find_config(Path(path)), ())]
+    layers = read_layers(find_config(Path(path)) for path in yaml_paths)
     for override in overrides:
         path, equals, text = override.partition("=")
         if not equals or not path.strip():
