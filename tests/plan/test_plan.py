@@ -282,6 +282,13 @@ def test_changes_are_those_that_are_left() -> None:
     )
 
 
+def test_adapters_are_tried_only_where_the_tower_is_frozen() -> None:
+    for frozen, tried in (("[visual]", True), ("[]", False)):
+        config = load_config(RunConfig, [PAPER / "image.yaml"], [f"model.frozen={frozen}"])
+        names = [change.name for change in changes(config, hardware("h800x8"), None)]
+        assert any(name.startswith("model.lora=") for name in names) == tried
+
+
 def test_heads_are_cut_only_for_kernels_that_can_be_cut() -> None:
     config = load_config(RunConfig, [PAPER / "image.yaml"])
     chunked = load_config(RunConfig, [PAPER / "image.yaml"], ["model.attention=chunked"])

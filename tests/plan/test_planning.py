@@ -8,7 +8,7 @@ import jax
 import pytest
 
 from tests.plan.tiny_run import tiny_run
-from vcap_jax.configuration import load_config
+from vcap_jax.configuration import ConfigError, load_config
 from vcap_jax.plan.planning import layout, make_plan
 from vcap_jax.plan.targets import PlanningError
 from vcap_jax.run.config import RunConfig
@@ -43,3 +43,22 @@ def test_a_mesh_that_does_not_fit_the_hardware_is_told(
     config = load_config(RunConfig, [PAPER / "image.yaml"], [f"mesh={mesh}", "model.attention=chunked"])
     with pytest.raises(PlanningError, match=told):
         layout(config, hardware(target), policy)
+
+
+@pytest.mark.parametrize(
+    ("target", "override", "told"),
+    [
+        ("h100x1", "rollout.group_size=1", "GRPO compares the captions of a group"),
+        ("h100x1", "model.frozen=[]", "keep visual in model.frozen"),
+        ("h100x1", "model.param_dtype=bfloat16", "set model.param_dtype=float32"),
+        ("h100x16", "rollout.ahead=1", "in a run of 2 processes"),
+        ("h100x16", "grpo.groups_per_step=33", "it must be a multiple of 2"),
+    ],
+)
+def test_what_training_refuses_is_not_planned(target: str, override: str, told: str) -> None:
+    config = load_config(
+        RunConfig, [PAPER / "image.yaml"], ["model.path=8B", "model.attention=chunked", override]
+    )
+    devices = jax.devices()[:1]
+    with pytest.raises(ConfigError, match=told):
+        make_plan(config, hardware(target), devices=(devices, devices), only=frozenset({"optimizer"}))

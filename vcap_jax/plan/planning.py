@@ -29,7 +29,7 @@ from vcap_jax.plan.result import (
 from vcap_jax.plan.targets import PlanningError
 from vcap_jax.plan.turns import take_turns, turns_of
 from vcap_jax.plan.work import FORWARD, Step, Work
-from vcap_jax.run.checks import check_target
+from vcap_jax.run.checks import check_processes, check_settings, check_target
 from vcap_jax.run.config import RunConfig
 from vcap_jax.system.hardware import Hardware, gpus
 
@@ -112,8 +112,8 @@ def make_plan(
     typical: with captions of the estimated lengths instead of the longest allowed. only: names of the programs to
     compile (their first word). devices: (all, one host's) instead of the hardware's own, for tests.
 
-    Raises MissingPlugin, PlanningError (sizes, names, host memory), ConfigError for an attention kernel that the chip
-    has not, UnsupportedAttention if one is not in its program.
+    Raises MissingPlugin, PlanningError (sizes, names, host memory), ConfigError for what training on the hardware
+    refuses, UnsupportedAttention if a kernel is not in its program.
     """
     check_target(config, hardware.chip)
     model = model_of(config.model)
@@ -128,6 +128,8 @@ def make_plan(
             short_length=config.rollout.short_length if laid.short else 0,
         ),
     )
+    check_settings(config)
+    check_processes(config, laid.policy.hosts)
     sizes = largest_sizes(config, model)
     decoded = config.rollout.max_completion_length
     if typical:

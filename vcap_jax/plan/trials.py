@@ -119,7 +119,7 @@ def changes(config: RunConfig, hardware: Hardware, policy_devices: int | None) -
     for tensor in () if cudnn else (2, 4):  # see attention.check_tensor
         if config.mesh.tensor < tensor and policy % tensor == 0:
             add(f"mesh.tensor={tensor}", config=_with(config, "mesh", tensor=tensor))
-    if config.model.lora is None:
+    if config.model.lora is None and "visual" in config.model.frozen:  # which adapters leave frozen
         adapters = LoraConfig(rank=64, alpha=128)
         add("model.lora={rank: 64, alpha: 128}", config=_with(config, "model", lora=adapters))
     more = larger(hardware)
