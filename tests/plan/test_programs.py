@@ -1,4 +1,4 @@
-"""What a plan says of a run on several hosts."""
+"""What a plan says of a run on several hosts, and of one on a single device."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from vcap_jax.plan.abstract import abstract_policy, largest_sizes, model_of
 from vcap_jax.plan.compiled import compile_program
 from vcap_jax.plan.programs import step_programs
 from vcap_jax.plan.work import FORWARD
+from vcap_jax.rollout.config import Offloaded
 from vcap_jax.run.config import RunConfig
 
 
@@ -84,6 +85,35 @@ def test_a_step_drawn_ahead_has_another_pass_and_two_steps_prompts(tmp_path: Pat
     (passes, held), (more_passes, more_held) = shown
     assert (passes, more_passes) == (2, 4)  # of two micro-batches
     assert more_held == 2 * held > 0
+
+
+@pytest.mark.parametrize("override", ["model.dtype=float32", "model.dtype=bfloat16", "model.lora.rank=2"])
+@pytest.mark.parametrize("offload", [(), ("parameters",)])
+def test_on_one_device_what_is_taken_without_a_copy_is_counted_once(
+    tmp_path: Path, override: str, offload: tuple[Offloaded, ...]
+) -> None:
+    device = jax.devices("cpu")[0]
+    config = tiny_run(tmp_path, override)
+    config = replace(config, rollout=replace(config.rollout, offload=offload))
+    model = model_of(config.model)
+    policy = abstract_policy(config, model, device)
+    step = step_programs(
+        config,
+        model,
+        policy,
+        largest_sizes(config, model),
+        8,
+        devices=[device],
+        host_devices=[device],
+        hosts=1,
+    )
+    copying = next(work for work in step.work if work.name == "copy for rollout").lower()
+    made = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(copying.out_info))
+    held = step.resident["rollout"]["rollout copy"]
+    if offload and override == "model.dtype=float32":
+        assert held > made  # trained parameters that are taken are on the device although the others wait
+    else:
+        assert held == made
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from vcap_jax.configuration import load_config
 from vcap_jax.run.config import RunConfig
 
 
-def tiny_run(folder: Path) -> RunConfig:
+def tiny_run(folder: Path, *overrides: str) -> RunConfig:
     """folder: gets the model's config.json; a plan needs no more of a checkpoint."""
     (folder / "config.json").write_text(json.dumps(CONFIG))
     settings = [
@@ -19,5 +19,6 @@ def tiny_run(folder: Path) -> RunConfig:
         "data.buckets={tokens: [16], frames: [1], patches: [16]}",
         "rollout={group_size: 2, max_completion_length: 8, groups_per_batch: 2, decode_steps_per_call: 4}",
         "grpo={groups_per_step: 2, groups_per_micro_batch: 2, logprob_chunk: 8}",
+        *overrides,
     ]
     return load_config(RunConfig, [], settings)

@@ -34,8 +34,8 @@ from vcap_jax.run.config import RunConfig
 
 @dataclass(frozen=True)
 class Rollout:
-    """own_frozen: bytes of this host's own parameters that are not trained (0 on one host). copy: of the copy that
-    decodes."""
+    """own_frozen: bytes of this host's own parameters that are not trained (0 on one host). copy: of what the copy that
+    decodes has to itself."""
 
     work: tuple[Work, ...]
     decoding: Decoding
@@ -115,6 +115,11 @@ def rollout_programs(
     leaves = "parameters" in config.rollout.offload
     own_trained, own_frozen = (0, 0) if hosts == 1 else map(bytes_per_device, encoders)
     leaving = bytes_per_device(everywhere.abstract(policy.trainable)) if leaves else 0
+    placement = sampler.placement(params)
+    # On one device what already has its type is not copied: it is counted where it lies, unless it leaves from there.
+    taken = placement.taken(*encoders)
+    stay = {id(leaf) for leaf in jax.tree.leaves(encoders[1] if leaves else encoders)}
+    shared = bytes_per_device([leaf for leaf in taken if id(leaf) in stay])
     gathered = Work(
         name="parameters of this host",
         phase="rollout",
@@ -131,11 +136,11 @@ def rollout_programs(
         Work(
             name="copy for rollout",
             phase="rollout",
-            lower=lambda: sampler.placement(params).lower(*encoders),
+            lower=lambda: placement.lower(*encoders),
             count=1,
             arguments=leaving + own_trained,
             kept=True,
-            moved=bytes_per_device(encoders) + bytes_per_device(calls.params),
+            moved=bytes_per_device(encoders) + bytes_per_device(calls.params) - 2 * bytes_per_device(taken),
         ),
         Work(
             name="vision",
@@ -175,7 +180,7 @@ def rollout_programs(
         column=bytes_per_device(calls.state.captions) * replicas / (slots * sizes.captions * stored),
         block=policy.kernel.range_block,
     )
-    return Rollout(work, decoding, own_frozen, bytes_per_device(calls.params))
+    return Rollout(work, decoding, own_frozen, bytes_per_device(calls.params) - shared)
 
 
 def decoder_bytes(config: RunConfig, policy: AbstractPolicy) -> int:
