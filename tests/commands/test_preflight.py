@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from tests.tiny_policy import CONFIG
 from vcap_jax.commands import preflight
 from vcap_jax.configuration import dump_config, load_config
 from vcap_jax.report.run_folder import RunFolder
@@ -65,6 +66,21 @@ def test_a_checkpoint_is_written_from_a_copy_on_the_host(model: Path) -> None:
         RunConfig, [ROOT / "configs" / "paper" / "image.yaml", ROOT / "configs" / "lora.yaml"], []
     )
     assert preflight.saved_bytes(adapters) == 0
+
+
+@pytest.mark.parametrize("stored", [2, 4, 0])
+def test_parameters_are_counted_whatever_type_they_are_stored_in(tmp_path: Path, stored: int) -> None:
+    """float32 counted twice, and an Orbax folder (0) as nothing."""
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    judge = "judge.urls=[http://127.0.0.1:8000]"
+    config = paper("image", f"model.path={tmp_path}", "judge.sleep_mode=true", judge)
+    trained, frozen = preflight.parameter_counts(config) or (0, 0)
+    if stored:
+        with (tmp_path / "model.safetensors").open("wb") as file:
+            file.truncate(stored * (trained + frozen))
+    assert preflight.saved_bytes(config) == 3 * 4 * trained > 0
+    if stored:
+        assert preflight.slept_bytes(config) == round(1.4 * 2 * (trained + frozen))
 
 
 def test_checkpoints_that_the_disk_cannot_hold_are_a_warning(
@@ -226,9 +242,10 @@ def test_what_waits_while_captions_are_drawn_is_asked_of_the_host(
         config, distributed=replace(config.distributed, coordinator="a:1", processes=2, process_id=0)
     )
     assert preflight.waiting_bytes(nodes, 4) == eight
-    monkeypatch.setattr(preflight, "memory_limit", lambda: 100 * GIB)
+    monkeypatch.setattr(preflight, "memory_limit", lambda: 192 * GIB)
     what, remedy = preflight.host_memory(config, 0, waiting=6 * six)
-    assert what == "99 GiB of this host's memory, 99 of them for what waits while captions are drawn"
+    # And the copy that a checkpoint is written from.
+    assert what == "191 GiB of this host's memory, 99 of them for what waits while captions are drawn"
     assert not remedy
     what, remedy = preflight.host_memory(config, 1, waiting=6 * six)
     assert "99 for what waits while captions are drawn (rollout.offload=['optimizer', 'reference'])" in remedy
@@ -262,7 +279,8 @@ def test_the_command_tells_what_waits(model: Path, capsys: pytest.CaptureFixture
     settings = ["model.path=8B", "rollout.groups_per_batch=36", "grpo.groups_per_micro_batch=6"]
     preflight.main([*arguments, *settings, "rollout.offload=[optimizer,reference]"])
     told = capsys.readouterr().out
-    assert "ok\t99 GiB of h800x8's memory, 99 of them for what waits while captions are drawn" in told
+    # And the copy that a checkpoint is written from.
+    assert "ok\t191 GiB of h800x8's memory, 99 of them for what waits while captions are drawn" in told
     assert "ok\t16.6 GiB of pinned host memory for each GPU" in told
     preflight.main([*arguments, *settings])
     assert "pinned" not in capsys.readouterr().out

@@ -347,14 +347,16 @@ def first_checkpoint(config: RunConfig) -> Path:
 
 
 def saved_bytes(config: RunConfig) -> int:
-    """Parameters and Adam's two moments, of weights that lie on disk in two bytes; adapters are small."""
+    """Trained parameters and Adam's two moments; adapters are small. Where a checkpoint does not say its sizes, of all
+    weights, as if they lay on disk in two bytes."""
     if config.model.lora is not None:
         return 0
     of_type = {"float32": 4, "bfloat16": 2}
     parameter = of_type[config.model.param_dtype]
     moment = of_type[config.optimizer.moment_dtype or config.model.param_dtype]
-    weights = bytes_on_disk(first_checkpoint(config)) // 2
-    return weights * (2 * parameter + moment) // (config.distributed.processes or 1)
+    counts = parameter_counts(config)
+    trained = bytes_on_disk(first_checkpoint(config)) // 2 if counts is None else counts[0]
+    return trained * (2 * parameter + moment) // (config.distributed.processes or 1)
 
 
 def slept_bytes(config: RunConfig, judge_model: Path | None = None) -> int:
@@ -362,7 +364,31 @@ def slept_bytes(config: RunConfig, judge_model: Path | None = None) -> int:
     checkpoint; None is the policy's."""
     if not config.judge.sleep_mode:
         return 0
-    return round(PINNED * bytes_on_disk(judge_model or first_checkpoint(config)))
+    from vcap_jax.models.policy import ModelConfig
+
+    folder = judge_model or first_checkpoint(config)
+    stored, counts = (
+        bytes_on_disk(folder),
+        parameter_counts(replace(config, model=ModelConfig(path=str(folder)))),
+    )
+    # vLLM takes float32 as two bytes.
+    return round(PINNED * (stored if counts is None else min(stored, 2 * sum(counts))))
+
+
+def parameter_counts(config: RunConfig) -> tuple[int, int] | None:
+    """How many numbers are trained, and how many are not; None of a checkpoint that does not say its sizes."""
+    import jax
+
+    from vcap_jax.plan.abstract import model_of, parameters_anywhere
+
+    try:
+        policy = parameters_anywhere(config, model_of(config.model))
+    except ValueError:
+        return None
+    trained, frozen = (
+        sum(leaf.size for leaf in jax.tree.leaves(tree)) for tree in (policy.trainable, policy.frozen)
+    )
+    return trained, frozen
 
 
 def bytes_on_disk(checkpoint: Path) -> int:
