@@ -152,6 +152,19 @@ def test_an_empty_text_is_written_with_quotes() -> None:
     assert load_config(Root, [], ['name=""']).name == ""
 
 
+def test_a_leading_home_folder_is_the_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    path = tmp_path / "c.yaml"
+    path.write_text("output: ~/runs\nsources: [{path: ~/a}]\n")
+    config = load_config(Root, [path], ["judge.address=~/x", "notes={a: ~/y}", "name=a~/b"])
+    assert (config.output, config.sources) == (Path("/home/me/runs"), (Source(path="/home/me/a"),))
+    assert (config.judge, config.notes, config.name) == (
+        Judge(address="/home/me/x"),
+        {"a": "/home/me/y"},
+        "a~/b",
+    )
+
+
 def test_an_integer_is_a_float() -> None:
     value = load_config(Root, [], ["optimizer.learning_rate=1"]).optimizer.learning_rate
     assert value == 1.0

@@ -188,6 +188,17 @@ def test_paths_are_named_or_take_the_last_part(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
+def test_the_home_folder_is_meant_where_shells_do_not_put_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    parser = config_parser(None)
+    parser.add_argument("--run-dir", type=Path)
+    parser.add_argument("--by")
+    words = ["--run-dir=~/runs", "own=~/pool", "--by", "~/x", "name=a ~/b", "judge.model=~"]
+    args = parser.parse_intermixed_args(words)
+    assert (args.run_dir, args.by) == (Path("/home/me/runs"), "/home/me/x")
+    assert args.overrides == ["own=/home/me/pool", "name=a ~/b", "judge.model=~"]
+
+
 def test_one_name_for_two_paths_is_refused() -> None:
     with pytest.raises(ConfigError, match="'x' stands for runs/x and other/x: name one NAME=other/x"):
         named_paths(["runs/x", "other/x"])
