@@ -154,10 +154,14 @@ flag_for_odd_meshes() {
   "$1" -c 'from vcap_jax.parallel.sharding import flag_for_odd_meshes as flag; print(flag())'
 }
 
-# join_urls URL... -> [URL, URL], the way a list is written in an override.
+# join_urls URL... -> [URL, URL], the way a list is written in an override; an IPv6 address has brackets of its own.
 join_urls() {
-  local IFS=,
-  echo "[$*]"
+  local IFS=, url urls=()
+  for url; do
+    if [[ $url == *\[* ]]; then url="\"$url\""; fi
+    urls+=("$url")
+  done
+  echo "[${urls[*]}]"
 }
 
 # A process that is gone or was never started is fine; one that does not end within the seconds is killed. Its exit status

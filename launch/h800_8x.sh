@@ -108,6 +108,11 @@ if $elsewhere && ! $dry_run; then
   exit 2
 fi
 read_target "$python" "$target"
+# shellcheck disable=SC2154  # set by read_target
+if [[ $target_platform != cuda ]]; then
+  echo "error: --target $target is no node of GPUs; launch/tpu.sh is for TPUs" >&2
+  exit 2
+fi
 if $judge_turns; then
   if ((${#judge_urls[@]})) || [[ -n $judge_gpus && $judge_gpus != "$policy_gpus" ]]; then
     echo "error: --judge-turns has the judge on the policy's GPUs: leave out --judge-url and --judge-gpus" >&2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import math
+import shlex
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -17,7 +18,9 @@ from vcap_jax.configuration import (
     FormerName,
     current_names,
     dump_config,
+    inline_yaml,
     load_config,
+    parse_yaml,
     settings,
     under_first_names,
 )
@@ -61,6 +64,11 @@ class Root:
     sources: tuple[Source, ...] = ()
     notes: dict[str, str] = Field(default_factory=dict)
     weights: dict[str, float] = Field(default_factory=dict)
+
+
+@settings
+class Hosts:
+    hosts: tuple[str, ...] = ()
 
 
 @settings
@@ -227,6 +235,20 @@ def test_unknown_keys_in_a_file(tmp_path: Path) -> None:
     }
 
 
+def test_a_key_with_dots_in_a_file_is_told_how_files_nest_it(tmp_path: Path) -> None:
+    path = tmp_path / "bad.yaml"
+    path.write_text("optimizer.clip: 1\n")
+    (problem,) = problems(files=(path,))
+    assert problem.endswith("nearest valid key is optimizer.clip; a file nests keys: optimizer: {clip: ...}")
+
+
+@pytest.mark.parametrize("given", ["[http://[::1]:8]", "http://[::1]:8", "[http://a, http://[::1]:8]"])
+def test_advice_on_a_list_of_addresses_with_brackets_can_be_followed(given: str) -> None:
+    (problem,) = problems(f"hosts={given}", schema=Hosts)
+    (override,) = shlex.split(problem.partition("a list takes brackets: ")[2])
+    assert load_config(Hosts, [], [override]).hosts[-1] == "http://[::1]:8"
+
+
 def test_nothing_near_lists_the_keys_of_the_section() -> None:
     (problem,) = problems("judge.zzzz=1")
     assert problem.endswith("valid keys here are judge.address, judge.concurrency")
@@ -311,8 +333,28 @@ def test_unusable_files(tmp_path: Path) -> None:
     assert "given twice" in problems(files=(path,))[0]
     path.write_text("name: &a\n  steps: [*a]\n")
     assert "*a stands in what it is an alias of" in problems(files=(path,))[0]
+    path.write_text("weights: {<<: {a: 1}, <<: {b: 1}}\n")
+    assert "the key '<<' is given twice" in problems(files=(path,))[0]
     path.write_text("")
     assert load_config(Root, [path]) == Root()
+
+
+def test_what_is_merged_may_be_given_again(tmp_path: Path) -> None:
+    path = tmp_path / "merged.yaml"
+    path.write_text(
+        "optimizer: &o\n  <<: &deep {warmup: 1, clip: 1}\n  warmup: 2\nweights: {a: 1}\n"
+        "judge: {<<: &j {address: x}, concurrency: 3}\n"
+    )
+    config = load_config(Root, [path])
+    assert (config.optimizer.warmup, config.optimizer.clip) == (2, 1.0)
+    assert config.judge == Judge(address="x", concurrency=3)
+
+
+@pytest.mark.parametrize("mark", ["\x85", "\u2028", "\u2029", "\ufeff", "\x7f", "\r", "\t", "\xa0"])
+def test_a_dump_keeps_every_character(mark: str) -> None:
+    for text in (mark, f"a{mark}b", f"a: {mark} 'c'\nd"):
+        assert parse_yaml(dump_config(Root(name=text)))["name"] == text  # type: ignore[call-overload,index]
+        assert load_config(Root, [], [f"notes={inline_yaml({'a': text})}"]).notes == {"a": text}
 
 
 def test_dump_round_trips(tmp_path: Path) -> None:

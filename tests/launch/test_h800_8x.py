@@ -171,6 +171,20 @@ def test_jax_that_computes_on_the_cpu_is_refused(node: Path) -> None:
     assert "computes on 6 GPUs" in fewer.stderr
 
 
+def test_a_slice_of_tpus_is_no_node_of_gpus(node: Path) -> None:
+    done = start(node, "h800_8x.sh", "--dry-run", "--target", "v5p-16")
+    assert done.returncode == 2
+    assert done.stderr == "error: --target v5p-16 is no node of GPUs; launch/tpu.sh is for TPUs\n"
+
+
+def test_a_judge_may_have_an_ipv6_address(node: Path) -> None:
+    """Unquoted its brackets are no YAML."""
+    done = start(node, "h800_8x.sh", "--dry-run", "--elsewhere", "--judge-url", "http://[::1]:8000")
+    assert done.returncode == 0, done.stdout + done.stderr
+    words = shlex.split(next(line for line in done.stdout.splitlines() if "judge.urls=" in line))
+    assert 'judge.urls=["http://[::1]:8000"]' in words
+
+
 def test_the_memory_of_the_host_is_checked(node: Path) -> None:
     """22.7 GiB for each of 6 GPUs wait there, and two judges cache videos in 32 GiB each."""
     sizes = '{"model_type": "qwen3_vl", "text_config": {"num_hidden_layers": 36, "hidden_size": 4096}}'

@@ -13,10 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from vcap_jax.configuration import ConfigError
+from vcap_jax.configuration import ConfigError, load_config
 from vcap_jax.kernels.attention import UnsupportedAttention
 from vcap_jax.run.command_line import (
+    add_endpoint_options,
     config_parser,
+    endpoint_settings,
     guarded,
     json_argument,
     named_paths,
@@ -197,6 +199,14 @@ def test_the_home_folder_is_meant_where_shells_do_not_put_it(monkeypatch: pytest
     args = parser.parse_intermixed_args(words)
     assert (args.run_dir, args.by) == (Path("/home/me/runs"), "/home/me/x")
     assert args.overrides == ["own=/home/me/pool", "name=a ~/b", "judge.model=~"]
+
+
+def test_a_judge_may_have_an_ipv6_address() -> None:
+    parser = argparse.ArgumentParser()
+    add_endpoint_options(parser, "judge", help="")
+    args = parser.parse_args(["--judge", "http://[::1]:8000, http://b"])
+    config = load_config(RunConfig, [], endpoint_settings(args, "judge"))
+    assert config.judge.urls == ("http://[::1]:8000", "http://b")
 
 
 def test_one_name_for_two_paths_is_refused() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import typing
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from pathlib import Path
@@ -47,16 +47,18 @@ class Loader(yaml.SafeLoader):
         self._open -= opened
         return node
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, object]:
+    def compose_mapping_node(self, anchor: dict[object, yaml.Node]) -> yaml.MappingNode:
+        # As it is written: constructing puts in what is merged, which may be given again.
+        node = super().compose_mapping_node(anchor)
         seen: set[str] = set()
         for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
+            if isinstance(key, yaml.ScalarNode):
                 if key.value in seen:
-                    raise yaml.constructor.ConstructorError(
+                    raise yaml.composer.ComposerError(
                         None, None, f"the key {key.value!r} is given twice", key.start_mark
                     )
                 seen.add(key.value)
-        return super().construct_mapping(node, deep)
+        return node
 
 
 class Dumper(yaml.SafeDumper):
@@ -71,6 +73,12 @@ def _construct_int(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int:
             None, None, "whole numbers have at most 64 bits", node.start_mark
         )
     return value
+
+
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    """Line breaks of Unicode, which reading would fold into blanks, are kept by the escapes of double quotes alone."""
+    style = '"' if re.search("[\x85\u2028\u2029]", text) else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 
 _CORE_SCHEMA = (
@@ -97,6 +105,7 @@ Loader.yaml_constructors = {
 }
 Loader.yaml_constructors[None] = yaml.SafeLoader.yaml_constructors[None]
 Loader.add_constructor("tag:yaml.org,2002:int", _construct_int)
+Dumper.add_representer(str, _represent_text)
 
 
 def parse_yaml(text: str) -> JsonValue:

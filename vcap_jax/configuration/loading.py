@@ -249,7 +249,7 @@ def _problem(detail: ErrorDetails, schema: type, merged: JsonObject) -> tuple[st
         path = f"{prefix}{part}"
         fields = {} if section is None else fields_of(section)
         if section is not None and part not in fields:
-            return _unknown(schema, path, detail["input"], [prefix + name for name in fields])
+            return _unknown(schema, path, str(part), detail["input"], [prefix + name for name in fields])
         if isinstance(value, Mapping):
             value = value.get(part)
         else:
@@ -282,8 +282,16 @@ def _problem(detail: ErrorDetails, schema: type, merged: JsonObject) -> tuple[st
         and not isinstance(value, Mapping)
         and value is not None
     ):
-        text += f"; a list takes brackets: {shlex.quote(f'{path}=[{value}]')}"
+        text += f"; a list takes brackets: {shlex.quote(f'{path}={_in_brackets(value)}')}"
     return path, False, text
+
+
+def _in_brackets(value: object) -> str:
+    """What was given for a list as one. An address with brackets of its own (IPv6) needs quotes."""
+    if not isinstance(value, str) or "[" not in value:
+        return f"[{value}]"
+    inside = value[1:-1] if value.startswith("[") and value.endswith("]") else value
+    return json.dumps([item.strip() for item in inside.split(",")], ensure_ascii=False)
 
 
 def _first_word(text: str) -> str:
@@ -296,9 +304,13 @@ def _item_section(annotation: object) -> type | None:
     return section_of(arguments[-1 if origin is dict else 0]) if origin in (list, tuple, dict) else None
 
 
-def _unknown(schema: type, path: str, value: object, siblings: list[str]) -> tuple[str, bool, str]:
-    """value: what is given there; inside of a section with a wrong name, the key may be the one that is known."""
+def _unknown(schema: type, path: str, key: str, value: object, siblings: list[str]) -> tuple[str, bool, str]:
+    """key: the last of the path, as it is written. value: what is given there; inside of a section with a wrong name,
+    the key may be the one that is known."""
     while isinstance(value, Mapping) and len(value) == 1:
         (inside,) = value
         path, value = f"{path}.{inside}", value[inside]
-    return path, False, f"unknown key; {nearest_key(path, siblings, dotted_paths(schema))}"
+    advice = nearest_key(path, siblings, dotted_paths(schema))
+    if "." in key:
+        advice += f"; a file nests keys: {key.replace('.', ': {')}: ...{'}' * key.count('.')}"
+    return path, False, f"unknown key; {advice}"

@@ -126,7 +126,8 @@ def add_captioner_options(parser: argparse.ArgumentParser, by: str, *, required:
 def endpoint_settings(args: argparse.Namespace, role: str) -> list[str]:
     """What the options of ``add_endpoint_options`` say, as settings of the section ``role``."""
     urls = getattr(args, role)
-    words = [] if urls is None else [f"{role}.urls=[{', '.join(urls.split(','))}]"]
+    # With quotes: an IPv6 address has brackets of its own.
+    words = [] if urls is None else [f"{role}.urls={json.dumps([url.strip() for url in urls.split(',')])}"]
     for option, key in (("model", "model"), ("key_env", "api_key_env")):
         given = getattr(args, f"{role}_{option}")
         words += [] if given is None else [f"{role}.{key}={given}"]
