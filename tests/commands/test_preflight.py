@@ -14,6 +14,7 @@ from PIL import Image
 from tests.tiny_policy import CONFIG
 from vcap_jax.commands import preflight
 from vcap_jax.configuration import dump_config, load_config
+from vcap_jax.plan.abstract import parameter_counts
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.run.config import RunConfig
 from vcap_jax.system.file_locks import LOCK, alone
@@ -74,7 +75,7 @@ def test_parameters_are_counted_whatever_type_they_are_stored_in(tmp_path: Path,
     (tmp_path / "config.json").write_text(json.dumps(CONFIG))
     judge = "judge.urls=[http://127.0.0.1:8000]"
     config = paper("image", f"model.path={tmp_path}", "judge.sleep_mode=true", judge)
-    trained, frozen = preflight.parameter_counts(config) or (0, 0)
+    trained, frozen = parameter_counts(config) or (0, 0)
     if stored:
         with (tmp_path / "model.safetensors").open("wb") as file:
             file.truncate(stored * (trained + frozen))

@@ -354,6 +354,8 @@ def saved_bytes(config: RunConfig) -> int:
     of_type = {"float32": 4, "bfloat16": 2}
     parameter = of_type[config.model.param_dtype]
     moment = of_type[config.optimizer.moment_dtype or config.model.param_dtype]
+    from vcap_jax.plan.abstract import parameter_counts
+
     counts = parameter_counts(config)
     trained = bytes_on_disk(first_checkpoint(config)) // 2 if counts is None else counts[0]
     return trained * (2 * parameter + moment) // (config.distributed.processes or 1)
@@ -365,6 +367,7 @@ def slept_bytes(config: RunConfig, judge_model: Path | None = None) -> int:
     if not config.judge.sleep_mode:
         return 0
     from vcap_jax.models.policy import ModelConfig
+    from vcap_jax.plan.abstract import parameter_counts
 
     folder = judge_model or first_checkpoint(config)
     stored, counts = (
@@ -373,22 +376,6 @@ def slept_bytes(config: RunConfig, judge_model: Path | None = None) -> int:
     )
     # vLLM takes float32 as two bytes.
     return round(PINNED * (stored if counts is None else min(stored, 2 * sum(counts))))
-
-
-def parameter_counts(config: RunConfig) -> tuple[int, int] | None:
-    """How many numbers are trained, and how many are not; None of a checkpoint that does not say its sizes."""
-    import jax
-
-    from vcap_jax.plan.abstract import model_of, parameters_anywhere
-
-    try:
-        policy = parameters_anywhere(config, model_of(config.model))
-    except ValueError:
-        return None
-    trained, frozen = (
-        sum(leaf.size for leaf in jax.tree.leaves(tree)) for tree in (policy.trainable, policy.frozen)
-    )
-    return trained, frozen
 
 
 def bytes_on_disk(checkpoint: Path) -> int:

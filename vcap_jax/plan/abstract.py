@@ -164,6 +164,18 @@ def parameters_anywhere(config: RunConfig, model: Model) -> AbstractPolicy:
     return abstract_parameters(config, model, attention.kernel("dense"))
 
 
+def parameter_counts(config: RunConfig) -> tuple[int, int] | None:
+    """How many numbers are trained, and how many are not; None of a checkpoint that does not say its sizes."""
+    try:
+        policy = parameters_anywhere(config, model_of(config.model))
+    except ValueError:
+        return None
+    trained, frozen = (
+        sum(leaf.size for leaf in jax.tree.leaves(tree)) for tree in (policy.trainable, policy.frozen)
+    )
+    return trained, frozen
+
+
 def _as_types(tree: Params, types: Params) -> Params:
     return jax.tree.map(lambda x, used: jax.ShapeDtypeStruct(x.shape, used), tree, types)
 
