@@ -126,6 +126,20 @@ def test_small_files_stay_as_the_base_has_them(tmp_path):
     assert json.loads((tmp_path / "hf" / "video_preprocessor_config.json").read_text())
 
 
+@pytest.mark.parametrize("named", [{"top_k": 5, "eos_token_id": 807}, {}])
+def test_an_export_says_what_ends_its_captions(tmp_path, named):
+    """A base's file may name <|endoftext|> alone, after which a trained model would go on behind its captions."""
+    base = tmp_path / "base"
+    shutil.copytree(BACKBONE_FOLDER, base)
+    published = (base / "generation_config.json").read_bytes()
+    checkpoint_from_hf(base, tmp_path / "orbax")
+    assert (tmp_path / "orbax" / "generation_config.json").read_bytes() == published
+    (tmp_path / "orbax" / "generation_config.json").write_text(json.dumps(named))
+    checkpoint_to_hf(tmp_path / "orbax", tmp_path / "hf")
+    said = json.loads((tmp_path / "hf" / "generation_config.json").read_text())
+    assert said == named | {"eos_token_id": [809, 807]}
+
+
 def as_any_other(folder: Path) -> None:
     """The files of a folder have the mode of a file that is simply written."""
     plain = folder.parent / "plain"

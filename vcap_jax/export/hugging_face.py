@@ -195,10 +195,17 @@ def write_new(
 
 def _write_small_files(family: ModelFamily, origin: Path, target: Path) -> None:
     before = set(target.iterdir())
-    family.processor(origin, VisualBudget()).save_pretrained(target)
+    processor = family.processor(origin, VisualBudget())
+    processor.save_pretrained(target)
     # As the origin has them: transformers 5 writes a tokenizer_config.json that 4 cannot read, and 4 the origin's.
     written = (file.name for file in set(target.iterdir()) - before)
     _copy_of(origin, target, *written, GENERATION_CONFIG)
+    if (file := target / GENERATION_CONFIG).exists():
+        values, ends = read_json_object(file), list(processor.eos_token_ids)
+        named = values.get("eos_token_id")
+        # What ends a turn may be missing there, and public generation would go on behind a caption.
+        if not set(ends) <= set(named if isinstance(named, list) else [named]):
+            file.write_text(json.dumps({**values, "eos_token_id": ends}, indent=2) + "\n")
 
 
 def _copy_of(origin: Path, target: Path, *names: str) -> None:

@@ -126,8 +126,26 @@ def test_budgets_replace_those_of_the_checkpoint(folder: Path) -> None:
 
 
 def test_end_tokens_come_from_the_generation_config(folder: Path) -> None:
+    turn, text = Processor.from_pretrained(folder).eos_token_ids
     (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [7, 9]}))
-    assert Processor.from_pretrained(folder).eos_token_ids == (7, 9)
+    assert Processor.from_pretrained(folder).eos_token_ids == (turn, 7, 9)
+    for named, ends in ((text, (turn, text)), ([], (turn,))):
+        (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": named}))
+        processor = Processor.from_pretrained(folder)
+        assert processor.eos_token_ids == ends
+        assert turn not in processor.banned_token_ids
+
+
+def test_an_end_token_that_the_model_does_not_have_is_refused(folder: Path, processor: Processor) -> None:
+    tokens = len(processor.tokenizer)
+    (folder / "config.json").write_text(json.dumps({"text_config": {"vocab_size": tokens + 8}}))
+    ends = folder / "generation_config.json"
+    ends.write_text(json.dumps({"eos_token_id": [tokens + 7]}))  # tables are often longer than the tokenizer
+    Processor.from_pretrained(folder)
+    for named in ([0, tokens + 8], -1):
+        ends.write_text(json.dumps({"eos_token_id": named}))
+        with pytest.raises(CheckpointError, match=rf"{ends}: eos_token_id .*vocab_size is {tokens + 8}"):
+            Processor.from_pretrained(folder)
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
 _THINKS = "<think>"
 """What the template of a Thinking checkpoint begins an answer with."""
+_GENERATION = "generation_config.json"
 _AS_IT_IS = VisualBudget()
 _VISUAL = (IMAGE_PAD, VIDEO_PAD, VISION_START, VISION_END)
 _PLACEHOLDER = re.compile(f"{re.escape(IMAGE_PAD)}|{re.escape(VIDEO_PAD)}")
@@ -58,7 +59,7 @@ class Processor:
     """Tokenizer, chat template and pixel settings of one checkpoint.
 
     tokenizer: a transformers tokenizer; image, video: the settings in use (budgets applied).
-    eos_token_ids: a caption ends with any of these; ``<|im_end|>`` is the first where it is among them.
+    eos_token_ids: a caption ends with any of these; ``<|im_end|>`` is the first, whatever the checkpoint lists.
     banned_token_ids: special tokens a caption may never contain (placeholders, vision_start, im_start, ...):
         every special token of the tokenizer that does not end a caption.
     template_settings: what the chat template is given beside the message: a model that may think aloud is asked not to.
@@ -78,7 +79,7 @@ class Processor:
     ) -> None:
         """Builds a processor around a tokenizer.
 
-        eos_token_ids: default ``<|im_end|>``, ``<|endoftext|>`` and the tokenizer's own end token.
+        eos_token_ids: beside ``<|im_end|>``; default ``<|endoftext|>`` and the tokenizer's own end token.
         Raises ValueError for a tokenizer without a visual token or a chat template, a template that has the model think
         aloud before it answers, and settings that disagree.
         """
@@ -106,12 +107,12 @@ class Processor:
         self.vision_start_token_id = self._token_id(VISION_START)
         self.vision_end_token_id = self._token_id(VISION_END)
         if eos_token_ids is None:
-            named = [tokenizer.convert_tokens_to_ids(token) for token in (IM_END, END_OF_TEXT)]
-            eos_token_ids = [i for i in (*named, tokenizer.eos_token_id) if i is not None]
-        # What ends a turn of the chat comes first: that is learned, whatever the order in which a file lists them.
-        turn = tokenizer.convert_tokens_to_ids(IM_END)
-        known = sorted(dict.fromkeys(int(i) for i in eos_token_ids), key=lambda i: i != turn)
-        self.eos_token_ids: tuple[int, ...] = tuple(known)
+            named = (tokenizer.convert_tokens_to_ids(END_OF_TEXT), tokenizer.eos_token_id)
+            eos_token_ids = [i for i in named if i is not None]
+        # What ends a turn of the chat comes first: that is learned, whatever a file lists, and in which order.
+        turn = tokenizer.get_vocab().get(IM_END)
+        known = eos_token_ids if turn is None else (turn, *eos_token_ids)
+        self.eos_token_ids: tuple[int, ...] = tuple(dict.fromkeys(map(int, known)))
         if not self.eos_token_ids:
             raise CheckpointError(
                 "no end token is known: set eos_token in the tokenizer or in generation_config.json"
@@ -348,6 +349,11 @@ class Processor:
                 f"{path}: text_config.vocab_size is {rows}, but the tokenizer has {tokens} tokens, and the model would "
                 "read the last ones as others: restore this checkpoint's own tokenizer, or resize the embeddings"
             )
+        if isinstance(rows, int) and (none := [i for i in self.eos_token_ids if not 0 <= i < rows]):
+            raise CheckpointError(
+                f"{folder / _GENERATION}: eos_token_id names {none}, but text_config.vocab_size is {rows}, and no "
+                "caption could end so: restore the file from the checkpoint"
+            )
 
 
 def _chat_template(folder: Path) -> str | None:
@@ -361,7 +367,7 @@ def _chat_template(folder: Path) -> str | None:
 
 
 def _generation_eos(folder: Path) -> list[int] | None:
-    path = folder / "generation_config.json"
+    path = folder / _GENERATION
     if not path.exists():
         return None
     value = read_json_object(path).get("eos_token_id")
