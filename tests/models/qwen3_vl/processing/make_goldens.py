@@ -1,6 +1,6 @@
 """Writes golden/NAME.npz: what the public processor makes of every case.
 
-    python -m tests.qwen3_vl.processing.make_goldens
+    python -m tests.models.qwen3_vl.processing.make_goldens
 
 Needs the reference packages (transformers 5.23, torch, torchvision).
 """

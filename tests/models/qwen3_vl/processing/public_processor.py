@@ -20,14 +20,11 @@ def public_encode(case: Case) -> dict[str, np.ndarray]:
     """
     require_torchvision()
     from transformers import AutoProcessor, Qwen3VLModel
-    from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
     from transformers.video_utils import VideoMetadata
 
     with tempfile.TemporaryDirectory() as folder:
         case.processor().save_pretrained(folder)
         processor = AutoProcessor.from_pretrained(folder)
-        # The torchvision form of the image processor resizes slightly differently.
-        processor.image_processor = Qwen2VLImageProcessorPil.from_pretrained(folder)
     content: list[dict[str, Any]] = []
     metadata: list[Any] = []
     sampled = False

@@ -1,9 +1,8 @@
 """From uint8 pictures to flattened uint8 patches: sizes, bicubic resizing, patching.
 
 Sizes and layout equal the public Qwen2-VL image processor and Qwen3-VL video processor (transformers 5.23).
-Resizing is Pillow's bicubic: the public image processor's own in its PIL form, and within two grey levels of
-the torchvision antialiased bicubic that the public video processor uses. After it pixels are whole grey levels there
-too, so they stay uint8 here and the vision tower normalises them.
+Resizing is Pillow's bicubic, within two grey levels of the torchvision antialiased bicubic that they use. After it
+pixels are whole grey levels there too, so they stay uint8 here and the vision tower normalises them.
 """
 
 from __future__ import annotations
@@ -80,18 +79,14 @@ def _grow(height: int, width: int, beta: float, factor: int) -> tuple[int, int]:
     return math.ceil(height * beta / factor) * factor, math.ceil(width * beta / factor) * factor
 
 
-def resize_frame(frame: np.ndarray, height: int, width: int) -> np.ndarray:
-    """``resize`` for frames of videos: first to the width, then to the height, as torchvision does. Pillow 13 may take
-    them the other way, which rounds in between to levels that differ by up to 25."""
-    return resize(resize(frame, frame.shape[0], width), height, width)
-
-
 def resize(picture: np.ndarray, height: int, width: int) -> np.ndarray:
-    """Bicubic resize of a uint8 [H, W, 3] picture to uint8 [height, width, 3]."""
-    if picture.shape[:2] == (height, width):
-        return picture
-    resized = Image.fromarray(picture).resize((width, height), resample=Image.Resampling.BICUBIC)
-    return np.asarray(resized)
+    """Bicubic resize of a uint8 [H, W, 3] picture to uint8 [height, width, 3]: first to the width, then to the height,
+    as torchvision does. Pillow 13 may take them the other way, which rounds in between to levels that differ by up to
+    30."""
+    for size in ((width, picture.shape[0]), (width, height)):
+        if size != (picture.shape[1], picture.shape[0]):
+            picture = np.asarray(Image.fromarray(picture).resize(size, Image.Resampling.BICUBIC))
+    return picture
 
 
 def patchify(frames: np.ndarray, settings: PatchSettings) -> np.ndarray:
@@ -149,7 +144,7 @@ def video_patches(
         raise InputError(f"resized frames of {height} x {width} pixels are no multiple of {settings.factor}")
     patches = []
     for start in range(0, count, depth):
-        chosen = [resize_frame(frames[min(i, count - 1)], height, width) for i in range(start, start + depth)]
+        chosen = [resize(frames[min(i, count - 1)], height, width) for i in range(start, start + depth)]
         patches.append(patchify(np.stack(chosen), settings))
     return patches, (height // settings.patch_size, width // settings.patch_size)
 

@@ -32,7 +32,7 @@ from vcap_jax.models.qwen3_vl.processing.chat_template import (
 )
 from vcap_jax.models.qwen3_vl.processing.collate import collate, padded_sizes
 from vcap_jax.models.qwen3_vl.processing.frames import pair_timestamps, timestamp_text
-from vcap_jax.models.qwen3_vl.processing.pixels import image_patches, resize_frame, video_patches, video_size
+from vcap_jax.models.qwen3_vl.processing.pixels import image_patches, resize, video_patches, video_size
 from vcap_jax.models.qwen3_vl.processing.positions import rope_positions
 from vcap_jax.models.qwen3_vl.processing.public import transformers
 from vcap_jax.models.qwen3_vl.processing.settings import (
@@ -66,7 +66,7 @@ class Processor:
     """
 
     template_settings: JsonObject = MappingProxyType({"enable_thinking": False})
-    resize = staticmethod(resize_frame)
+    resize = staticmethod(resize)
     padded_sizes = staticmethod(padded_sizes)
 
     def __init__(
