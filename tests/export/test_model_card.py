@@ -268,6 +268,20 @@ def test_the_card_of_adapters_on_what_a_run_trained_names_that_and_no_untrained_
     assert card(made.root, tmp_path / "merged")[0]["base_model"] == "Qwen3-VL-8B-Instruct"
 
 
+def test_the_card_of_adapters_on_an_orbax_folder_has_it_exported_first(
+    tmp_path: Path, photographs: RunConfig
+) -> None:
+    base = checkpoint(tmp_path / "private" / "orbax")
+    (base / "params").mkdir()
+    lora = ModelConfig(path=str(base), lora=LoraConfig(rank=2, targets=("q_proj", "up_proj")))
+    made = run(tmp_path / "run", dataclasses.replace(photographs, model=lora))
+    metadata, text = card(made.root, tmp_path / "adapter", adapter=True)
+    assert not {"base_model", "base_model_relation"} & set(metadata)
+    assert 'base = "BASE"' in text
+    assert "The base is the Orbax folder `orbax` and must" in text
+    assert "`python launch/convert.py to-hf orbax FOLDER`. That FOLDER is the BASE below." in text
+
+
 def test_the_card_of_a_supervised_run_from_a_run(tmp_path: Path, photographs: RunConfig) -> None:
     run(tmp_path / "first", photographs)
     later = dataclasses.replace(

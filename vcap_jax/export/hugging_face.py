@@ -113,8 +113,8 @@ def adapter_to_peft(
     """Writes the adapters of a LoRA run's checkpoint (``step``, by default the last) to ``target`` as a folder that
     PEFT reads; returns the step.
 
-    It names its base: a checkpoint folder or, for adapters on what a run trained, that run and its step, which
-    ``checkpoint_to_hf`` makes a folder of.
+    It names its base: a checkpoint folder or, for adapters on what a run trained, that run and its step. Of a run, and
+    of an Orbax folder, ``checkpoint_to_hf`` makes a folder that PEFT's user loads, as the model card says.
     dtype: of the stored tensors. Raises ConversionError if ``source`` is no run with ``model.lora`` or ``target`` is
     not empty.
     """

@@ -18,8 +18,9 @@ from vcap_jax.export.run_facts import RunFacts, public_text, run_facts, settings
 from vcap_jax.models.family import ModelFamily
 from vcap_jax.models.lora import LoraConfig
 from vcap_jax.report.run_folder import RunFolder
-from vcap_jax.run.checkpoint_source import TrainedRun, export_command, under_adapters
+from vcap_jax.run.checkpoint_source import CheckpointSource, TrainedRun, export_command, under_adapters
 from vcap_jax.run.config import RunConfig
+from vcap_jax.run.model_loading import PARAMS_FOLDER
 from vcap_jax.system.files import replace_file
 from vcap_jax.system.json_values import JsonObject, as_list, as_number
 from vcap_jax.world.backbone import BACKBONE_FOLDER
@@ -57,8 +58,8 @@ def write_model_card(
     """
     facts = run_facts(RunFolder(runs[0].source.folder), runs[0].source.step) if runs else None
     name, licence = base_name(base), _licence(base)
-    full = under_adapters(runs) if adapter else None
-    # Adapters on what a run has trained fit nothing that has an id.
+    full = _to_be_exported(base, runs) if adapter else None
+    # Adapters on what a run has trained fit nothing that has an id, and nothing else loads an Orbax folder.
     known = name if runs and full is None else None
     parts = [_front_matter(facts, family, known, licence, adapter=adapter)]
     if facts is None:
@@ -68,10 +69,11 @@ def write_model_card(
     else:
         parts += [*_of_a_run(facts, runs, name, dtype, adapter=adapter)]
     if full is not None:
-        run = replace(full, path=_code(full.folder.absolute().name))
+        named = replace(full, path=_code(full.folder.absolute().name))
+        what = f"`{named.path}` at step {named.step}, not what that started from,"
         parts.append(
-            f"The base is `{run.path}` at step {run.step}, not what that started from, and must first be exported, "
-            f"whole: `{export_command(run)}`. That FOLDER is the BASE below."
+            f"The base is {what if named.run else f'the Orbax folder `{named.path}`'} and must first be exported, "
+            f"whole: `{export_command(named)}`. That FOLDER is the BASE below."
         )
     if adapter:
         parts.append(
@@ -88,6 +90,13 @@ def write_model_card(
     if facts is not None:
         parts += ["## Make it again", _again(facts, adapter=adapter)]
     replace_file(folder / CARD, ("\n\n".join(parts) + "\n").encode())
+
+
+def _to_be_exported(base: Path, runs: Sequence[TrainedRun]) -> CheckpointSource | None:
+    """What adapters lie on where that is no folder that PEFT's user loads."""
+    if (full := under_adapters(runs)) is None and (base / PARAMS_FOLDER).is_dir():
+        return CheckpointSource(path=str(base), folder=base, run=False)
+    return full
 
 
 def base_name(folder: Path) -> str | None:
