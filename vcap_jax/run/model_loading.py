@@ -16,7 +16,7 @@ from vcap_jax.models.lora import attach
 from vcap_jax.models.lora_files import load_adapter
 from vcap_jax.models.policy import ModelConfig, Policy, attention_kernel, policy_of
 from vcap_jax.models.registry import family_at
-from vcap_jax.models.weight_map import WeightMap
+from vcap_jax.models.weight_map import flat_parameters
 from vcap_jax.models.weights import stored_types
 from vcap_jax.parallel.sharding import Placement
 from vcap_jax.training.checkpoint import Checkpointer
@@ -56,8 +56,8 @@ def load_model(
     kernel = attention_kernel(attention_name, spec, dtype, device, decode_attention, tensor=tensor)
     settings = ModelSettings(dtype=dtype, param_dtype=param_dtype or jnp.float32, remat=remat, kernel=kernel)
     if param_dtype is None:
-        names = reader.abstract_model(spec, settings).weight_map
-        settings = replace(settings, param_dtype=_stored_type(folder, names))
+        narrow = reader.abstract_model(spec, replace(settings, param_dtype=jnp.bfloat16))
+        settings = replace(settings, param_dtype=_stored_type(folder, narrow))
     placement = placement.with_rules(reader.partition_rules)
     if not (folder / PARAMS_FOLDER).is_dir():
         return reader.load(folder, settings, placement.parameter)
@@ -68,13 +68,20 @@ def load_model(
     return model
 
 
-def _stored_type(folder: Path, names: WeightMap) -> np.dtype:
-    """The narrowest type that holds all parameters as they are stored."""
+def _stored_type(folder: Path, narrow: CaptionModel) -> np.dtype:
+    """The narrowest type that holds all parameters as they are stored.
+
+    narrow: the model in bfloat16. What it keeps in float32 all the same does not count.
+    """
     if (folder / PARAMS_FOLDER).is_dir():
+        wide = {
+            f"params.{path}.value" for path, x in flat_parameters(narrow).items() if x.dtype == jnp.float32
+        }
         with Checkpointer(folder / PARAMS_FOLDER, read_only=True) as checkpoints:
-            found = {np.dtype(leaf.dtype) for leaf in checkpoints.stored().values()}
+            stored = checkpoints.stored().items()
+        found = {np.dtype(leaf.dtype) for path, leaf in stored if path not in wide}
     else:
-        found = stored_types(folder, names)
+        found = stored_types(folder, narrow.weight_map)
     # A family's own files tell nothing here: the widest loses nothing of them.
     return functools.reduce(jnp.promote_types, found or {np.dtype(np.float32)})
 

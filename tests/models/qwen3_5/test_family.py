@@ -171,6 +171,13 @@ def test_a_checkpoint_in_bfloat16_comes_through_an_orbax_folder_as_it_was(
     shutil.copytree(checkpoint, base, ignore=shutil.ignore_patterns("*.safetensors"))
     Qwen35Family().save(load_model(checkpoint, placement=placement()), base, dtype=jnp.bfloat16)
     assert checkpoint_from_hf(base, tmp_path / "orbax") == ("bfloat16", "bfloat16")
+    # Memory is that of the stored numbers.
+    kept = [
+        flat_parameters(load_model(folder, placement=placement())) for folder in (base, tmp_path / "orbax")
+    ]
+    types = [{name: array.dtype for name, array in arrays.items()} for arrays in kept]
+    assert types[0] == types[1]
+    assert types[0]["text.embed_tokens"] == jnp.bfloat16
     checkpoint_to_hf(tmp_path / "orbax", tmp_path / "hf")
     before, after = ((folder / "model.safetensors").read_bytes() for folder in (base, tmp_path / "hf"))
     assert before == after
