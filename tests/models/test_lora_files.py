@@ -96,11 +96,22 @@ def test_other_settings_are_refused_with_those_to_set(folder):
         ({"init_lora_weights": "pissa_niter_16"}, "not plain LoRA: init_lora_weights=pissa_niter_16"),
         ({"init_lora_weights": "lora_ga"}, "not plain LoRA: init_lora_weights=lora_ga"),
         ({"peft_type": "IA3"}, "of type 'IA3', not LORA"),
+        ({"target_modules": [1, 2]}, r"adapter_config\.json: target_modules is \[1, 2\]"),
     ],
 )
 def test_what_is_more_than_lora_is_refused(folder, changes, message):
     rewrite(folder, **changes)
     with pytest.raises(AdapterError, match=message):
+        started_from(folder)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float8_e4m3fn, jnp.int8])
+def test_numbers_that_need_a_scale_are_refused(folder, dtype):
+    stored = load_file(folder / WEIGHTS_FILE)
+    save_file({name: array.astype(dtype) for name, array in stored.items()}, folder / WEIGHTS_FILE)
+    with pytest.raises(
+        AdapterError, match=r"adapter_model\.safetensors stores .*lora_.* as [FI]8.*, none of F32"
+    ):
         started_from(folder)
 
 

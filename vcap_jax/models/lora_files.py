@@ -12,12 +12,11 @@ from pathlib import Path
 
 import numpy as np
 from jax.typing import DTypeLike
-from safetensors import SafetensorError
-from safetensors.numpy import load_file
+from safetensors import SafetensorError, safe_open
 
 from vcap_jax.models.errors import damaged
 from vcap_jax.models.lora import AdaptedMatrix, LoraConfig, adapted_matrices, adapters, target_parts
-from vcap_jax.models.tensor_files import write_tensors
+from vcap_jax.models.tensor_files import PLAIN_TYPES, write_tensors
 from vcap_jax.models.weight_map import Mapped, WeightMap
 from vcap_jax.system.errors import VCapError
 from vcap_jax.system.json_values import JsonObject, read_json_object
@@ -100,7 +99,14 @@ def load_adapter(folder: Path, names: WeightMap, lora: LoraConfig) -> dict[str, 
             raise AdapterError(f"{folder} has no {name}: give a folder that PEFT's save_pretrained wrote")
     _check_config(read_json_object(folder / CONFIG_FILE), folder, lora)
     try:
-        stored = load_file(folder / WEIGHTS_FILE)
+        with safe_open(folder / WEIGHTS_FILE, framework="numpy") as file:
+            types = {name: file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118
+            if quantised := [f"{name} as {kind}" for name, kind in types.items() if kind not in PLAIN_TYPES]:
+                raise AdapterError(
+                    f"{folder / WEIGHTS_FILE} stores {quantised[0]}, none of {', '.join(PLAIN_TYPES)}: save the "
+                    "adapter in one of these with PEFT"
+                )
+            stored = {name: file.get_tensor(name) for name in types}
     except SafetensorError as error:
         raise AdapterError(damaged(folder / WEIGHTS_FILE, error)) from error
     found: dict[str, np.ndarray] = {}
@@ -161,6 +167,11 @@ def _check_config(values: JsonObject, folder: Path, lora: LoraConfig) -> None:
     }
     targets = values.get("target_modules")
     if isinstance(targets, list):  # PEFT also takes an expression; then the tensors tell
+        if not all(isinstance(target, str) for target in targets):
+            raise AdapterError(
+                f"{folder / CONFIG_FILE}: target_modules is {targets}, which are no names of layers: restore the file "
+                "that PEFT wrote"
+            )
         # Its items may be the layers' full names, one for each.
         theirs["targets"] = sorted({target.split(".")[-1] for target in targets})
     ours = {

@@ -12,6 +12,8 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
+PLAIN_TYPES = ("F32", "BF16", "F16", "F64")
+"""Types of numbers that need nothing else to be read. Others are quantised, and a scale belongs to them."""
 _SYSTEM = re.compile(r"\(os error (\d+)\)")
 
 

@@ -22,7 +22,8 @@ from safetensors import SafetensorError, safe_open
 
 from vcap_jax.models.errors import CheckpointError, damaged
 from vcap_jax.models.lora import Additions
-from vcap_jax.models.tensor_files import write_tensors
+from vcap_jax.models.lora_files import CONFIG_FILE, WEIGHTS_FILE
+from vcap_jax.models.tensor_files import PLAIN_TYPES, write_tensors
 from vcap_jax.models.weight_map import Mapped, Shape, Sliceable, Tensor, WeightMap, flat_parameters
 from vcap_jax.parallel.arrays import AnyArray
 from vcap_jax.system.json_values import JsonObject
@@ -31,8 +32,6 @@ SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
 DEFAULT_SHARD_BYTES = 5_000_000_000
 _KEPT = {"F32": np.dtype(np.float32), "BF16": np.dtype(jnp.bfloat16), "F16": np.dtype(np.float16)}
-_READ = {*_KEPT, "F64"}
-"""Types of numbers that need nothing else to be read. Others are quantised, and a scale belongs to them."""
 _COMPARED = 8192
 """Rows of a matrix that are compared at a time."""
 
@@ -180,6 +179,8 @@ def _weight_files(folder: Path) -> tuple[list[str], dict[str, str]]:
         weight_map = dict(json.loads(index_file.read_text(encoding="utf-8"))["weight_map"])
         if not all(isinstance(file, str) for file in weight_map.values()):
             raise TypeError("a tensor's file is no name")
+        if not weight_map:
+            raise LookupError("no tensor is named")
     except (ValueError, TypeError, LookupError) as error:
         raise CheckpointError(
             f"{index_file} is no index of weights: restore it from the checkpoint"
@@ -198,6 +199,12 @@ def _open(folder: Path, names: WeightMap, stack: ExitStack) -> dict[str, Sliceab
     files, weight_map = _weight_files(folder)
     if not files:
         raise FileNotFoundError(f"no weights in {folder}: expected {SINGLE_FILE} or {INDEX_FILE}")
+    if all((folder / name).is_file() for name in (CONFIG_FILE, WEIGHTS_FILE)):
+        raise CheckpointError(
+            f"{folder} holds a whole model and an adapter beside it ({CONFIG_FILE}), which the public loader adds to "
+            f"it: move {CONFIG_FILE} and {WEIGHTS_FILE} to a folder of their own, and name that as model.lora.adapter "
+            "if the adapter is wanted"
+        )
     missing_shards = [file for file in files if not (folder / file).is_file()]
     pending = {names.canonical_name(name) for name, file in weight_map.items() if file in missing_shards}
     sources: dict[str, Sliceable] = {}
@@ -214,7 +221,7 @@ def _open(folder: Path, names: WeightMap, stack: ExitStack) -> dict[str, Sliceab
             source = handle.get_slice(name)
             sources[names.canonical_name(name)] = source
             shapes[name] = tuple(source.get_shape())
-            if (stored := source.get_dtype()) not in _READ:
+            if (stored := source.get_dtype()) not in PLAIN_TYPES:
                 quantised[name] = stored
     for name, read in names.copies:
         # Of two that are one, whoever wrote the folder may have kept either.

@@ -277,9 +277,10 @@ def test_damaged_files_are_named_with_the_remedy(tmp_path: Path) -> None:
             CheckpointError, match=r"model\.safetensors is damaged .* copy or download it again"
         ):
             load_pretrained(tmp_path)
-    (tmp_path / INDEX_FILE).write_text("[]")
-    with pytest.raises(CheckpointError, match=r"index\.json is no index of weights"):
-        load_pretrained(tmp_path)
+    for damaged in ("[]", '{"weight_map": {}}'):
+        (tmp_path / INDEX_FILE).write_text(damaged)
+        with pytest.raises(CheckpointError, match=r"index\.json is no index of weights"):
+            load_pretrained(tmp_path)
     (tmp_path / "config.json").write_bytes(b"\xff{")
     with pytest.raises(CheckpointError, match=r"config\.json is not valid JSON"):
         load_pretrained(tmp_path)
@@ -309,6 +310,18 @@ def test_two_checkpoints_in_a_folder_are_refused(tmp_path: Path) -> None:
         load_pretrained(tmp_path)
     (tmp_path / SINGLE_FILE).unlink()
     assert_equal_models(load_pretrained(tmp_path), model)
+
+
+def test_an_adapter_beside_a_whole_model_is_refused(tmp_path: Path) -> None:
+    """The public class adds it: whoever trains would start from something else."""
+    save_pretrained(make_model(), tmp_path)
+    (tmp_path / "adapter_config.json").write_text("{}")
+    load_pretrained(tmp_path)
+    (tmp_path / "adapter_model.safetensors").write_bytes(b"")
+    with pytest.raises(
+        CheckpointError, match=r"an adapter beside it .* to a folder of their own, .*lora\.adapter"
+    ):
+        load_pretrained(tmp_path)
 
 
 def test_an_index_may_name_the_single_file_but_no_number(tmp_path: Path) -> None:

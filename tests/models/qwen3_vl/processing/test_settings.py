@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from vcap_jax.models.errors import CheckpointError
 from vcap_jax.models.qwen3_vl.processing.settings import (
     ImageSettings,
     VideoSettings,
@@ -57,6 +58,42 @@ def test_a_file_that_asks_for_something_else_is_refused(tmp_path: Path, change: 
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
     with pytest.raises(ValueError, match=message):
         load_image_settings(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("file", "change"),
+    [
+        ("preprocessor_config.json", {"patch_size": 16.5}),
+        ("preprocessor_config.json", {"rescale_factor": "a"}),
+        ("preprocessor_config.json", {"rescale_factor": float("inf")}),
+        ("preprocessor_config.json", {"image_mean": ["a", "b", "c"]}),
+        ("preprocessor_config.json", {"image_std": [0.5, 0.5, float("nan")]}),
+        ("preprocessor_config.json", {"size": {"shortest_edge": 1, "longest_edge": float("inf")}}),
+        ("video_preprocessor_config.json", {"fps": float("inf")}),
+        ("video_preprocessor_config.json", {"max_frames": 4.5}),
+    ],
+)
+def test_a_value_that_is_no_such_number_is_refused_by_name(tmp_path: Path, file: str, change: dict) -> None:
+    save_settings(tmp_path, ImageSettings(), VideoSettings())
+    path = tmp_path / file
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    name = {"size": "max_pixels"}.get(key := next(iter(change)), key.removeprefix("image_"))
+    load = load_video_settings if file.startswith("video") else load_image_settings
+    with pytest.raises(CheckpointError, match=rf"{file}: .*{name}.*; restore it from the checkpoint"):
+        load(tmp_path)
+
+
+def test_a_whole_number_may_be_written_as_any(tmp_path: Path) -> None:
+    save_settings(tmp_path, ImageSettings(), VideoSettings())
+    for file, change in (
+        ("preprocessor_config.json", {"patch_size": 16.0}),
+        ("video_preprocessor_config.json", {"max_frames": 768.0, "fps": 2}),
+    ):
+        path = tmp_path / file
+        path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    assert isinstance(load_image_settings(tmp_path).patch_size, int)
+    assert isinstance(load_video_settings(tmp_path).max_frames, int)
+    assert load_video_settings(tmp_path) == VideoSettings()
 
 
 def test_the_older_bounds_are_those_of_pictures_alone(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ images are described by ``preprocessor_config.json`` and videos by ``video_prepr
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from vcap_jax.models.errors import CheckpointError, InputError
+from vcap_jax.models.qwen3_vl.config_json import typed
 from vcap_jax.models.qwen3_vl.inputs import PixelScale
 from vcap_jax.system.json_values import JsonDict, JsonObject, parse_json
 
@@ -51,6 +53,10 @@ class PatchSettings:
                 raise ValueError(f"{name} is {getattr(self, name)}: give a positive whole number")
         if len(self.mean) != 3 or len(self.std) != 3 or min(self.std) <= 0:
             raise ValueError(f"mean {self.mean} and std {self.std} must be three numbers each, std positive")
+        if not all(map(math.isfinite, (*self.mean, *self.std, self.rescale_factor))):
+            raise ValueError(
+                f"mean {self.mean}, std {self.std} and rescale_factor {self.rescale_factor} must be finite"
+            )
 
     @property
     def factor(self) -> int:
@@ -99,8 +105,8 @@ class VideoSettings(PatchSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         _check_pixels(self.min_pixels, self.max_pixels)
-        if not self.fps > 0:
-            raise ValueError(f"fps is {self.fps}: give frames per second above 0")
+        if not 0 < self.fps < math.inf:
+            raise ValueError(f"fps is {self.fps}: give frames per second above 0, and not endless")
         if not 1 <= self.min_frames <= self.max_frames:
             raise ValueError(
                 f"min_frames {self.min_frames} must be at least 1 and at most max_frames {self.max_frames}"
@@ -179,8 +185,8 @@ def load_image_settings(path: str | Path) -> ImageSettings:
     with _named(source):
         # Older files name the bounds min_pixels and max_pixels; like the public class of images we let them overrule
         # "size".
-        low, high = _pixel_bounds(source, merged, older=True)
-        return ImageSettings(min_pixels=low, max_pixels=high, **_patch_fields(source, merged))
+        fields = _pixel_bounds(source, merged, older=True) | _patch_fields(source, merged)
+        return ImageSettings(**typed(ImageSettings, fields, "image_processor"))
 
 
 def load_video_settings(path: str | Path) -> VideoSettings:
@@ -202,8 +208,8 @@ def load_video_settings(path: str | Path) -> VideoSettings:
     names = ("fps", "min_frames", "max_frames", "cap_pixels_per_frame", "max_video_tokens")
     chosen: dict[str, Any] = {name: merged[name] for name in names if merged.get(name) is not None}
     with _named(source):
-        low, high = _pixel_bounds(source, merged, older=False)
-        return VideoSettings(min_pixels=low, max_pixels=high, **chosen, **_patch_fields(source, merged))
+        fields = chosen | _pixel_bounds(source, merged, older=False) | _patch_fields(source, merged)
+        return VideoSettings(**typed(VideoSettings, fields, "video_processor"))
 
 
 def save_settings(path: str | Path, image: ImageSettings, video: VideoSettings) -> None:
@@ -289,7 +295,7 @@ def _write(path: Path, values: JsonObject) -> None:
     path.write_text(json.dumps(values, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
-def _pixel_bounds(source: Path, values: Mapping[str, Any], *, older: bool) -> tuple[int, int]:
+def _pixel_bounds(source: Path, values: Mapping[str, Any], *, older: bool) -> dict[str, Any]:
     """older: whether min_pixels and max_pixels go before "size"."""
     size = dict(values["size"])
     low = (values.get("min_pixels") if older else None) or size.get("shortest_edge")
@@ -298,11 +304,11 @@ def _pixel_bounds(source: Path, values: Mapping[str, Any], *, older: bool) -> tu
         raise CheckpointError(
             f"{source}: size must have shortest_edge and longest_edge (pixel counts), got {size}"
         )
-    return int(low), int(high)
+    return {"min_pixels": low, "max_pixels": high}
 
 
 def _patch_fields(source: Path, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Keyword arguments of ``PatchSettings``, whose constructor finds out what is in them."""
+    """Keyword arguments of ``PatchSettings``; ``typed`` finds out what is in them."""
     for name in ("do_resize", "do_rescale", "do_normalize", "do_convert_rgb"):
         if values.get(name) is False:
             raise CheckpointError(
@@ -312,7 +318,7 @@ def _patch_fields(source: Path, values: Mapping[str, Any]) -> dict[str, Any]:
         raise CheckpointError(
             f"{source}: resample is {values['resample']}; only bicubic ({_BICUBIC}) is supported"
         )
-    fields: dict[str, Any] = {"mean": tuple(values["image_mean"]), "std": tuple(values["image_std"])}
+    fields: dict[str, Any] = {"mean": values["image_mean"], "std": values["image_std"]}
     for name in ("patch_size", "temporal_patch_size", "merge_size", "rescale_factor"):
         if values.get(name) is not None:
             fields[name] = values[name]
