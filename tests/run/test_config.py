@@ -82,7 +82,7 @@ def test_steps_of_a_run():
         ("optimizer.learnin_rate=1", "optimizer.learning_rate"),
         ("rollout.group_size=eight", "rollout.group_size"),
         ("rollout.sampling.temperature=0", "temperature"),
-        ("name=", "name is empty"),
+        ("name=''", "name is empty"),
         ("max_steps=0", "max_steps"),
     ],
 )
