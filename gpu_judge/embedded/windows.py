@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from vcap_jax.world.sentences import Sentence, distinct
@@ -121,23 +121,19 @@ def _then(place: str, said: Mapping[str, str], owner: Slot, window: Window) -> I
     first, last = window.span
     event, time = said.get("event"), float(said["time"]) if "time" in said else None
     before, after = time is not None and time <= first, time is not None and time >= last
-    left = dict(said)
-    if event is not None and time is None and window.things is not None:
-        gone = event in ("appears", "disappears") and owner not in window.things
-        _leave_out(left, {"colour"} if event == "changes" and owner in window.quiet else set())
-    else:
-        gone = (event == "appears" and after) or (event == "disappears" and before)
-    if gone:
+    unseen = window.things is not None and owner not in window.things
+    if (
+        (event == "appears" and after)
+        or (event == "disappears" and before)
+        or (event in ("appears", "disappears") and time is None and unseen)
+    ):
         return
-    if event == "changes" and before:
-        _leave_out(left, {"colour"})
-        if "colour" in said and "into" in said:
+    left = dict(said)
+    if event == "changes" and (before or (time is None and owner in window.quiet)):
+        left.pop("colour", None)
+        if before and "colour" in said and "into" in said:
             left["colour"] = said["into"]
     if before or after:
-        _leave_out(left, HAPPENINGS)
+        for kind in HAPPENINGS:
+            left.pop(kind, None)
     yield from (((place, kind), value) for kind, value in left.items())
-
-
-def _leave_out(said: dict[str, str], kinds: Collection[str]) -> None:
-    for kind in kinds:
-        said.pop(kind, None)
