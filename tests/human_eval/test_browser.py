@@ -181,6 +181,7 @@ def test_two_annotators_and_two_tabs(browser, folder):
     ):
         second = anna.context.new_page()
         second.goto(anna.url)
+        on(second, 1)  # before the first tab answers: it asks for the item only after it has loaded
         for page, key in ((anna, "2"), (ben, "3")):
             on(page, 1)
             page.keyboard.press(key)
