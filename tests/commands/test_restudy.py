@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from vcap_jax.commands import restudy as command
 from vcap_jax.configuration import dump_config
 from vcap_jax.reward.aggregation import RewardWeights
 from vcap_jax.reward.config import RewardConfig
@@ -78,3 +82,61 @@ def test_what_is_no_store_and_weights_that_cannot_be_are_refused(tmp_path: Path)
     weights = restudied(str(tmp_path / "absent"), "--correctness", "-1")
     assert weights.returncode == 2
     assert "correctness (command line): expected float >= 0, given -1.0" in weights.stderr
+
+
+def stored(path: Path, family: str = "witness_adjudicator", *, groups: int = 1) -> bytes:
+    """A store of unasked candidates, as its file holds it."""
+    with JudgementStore(path) as store:
+        for group in range(groups):
+            row = StoredCandidate(
+                step=group,
+                group=0,
+                sample_id="a",
+                index=0,
+                caption="c",
+                family=family if group == groups - 1 else "witness_adjudicator",
+                components={},
+                verdicts={"global": None},
+                reward=0.0,
+            )
+            store.put_group([row]).result()
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize(
+    "name", ["judgements.sqlite", "judgements.sqlite-wal", "judgements.sqlite-shm", "config.yaml"]
+)
+def test_out_is_none_of_the_runs_own_files(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """--out onto the store emptied it before the first answer was read."""
+    path = tmp_path / "judgements.sqlite"
+    whole = stored(path)
+    (tmp_path / "link").symlink_to(name)
+    for out in (tmp_path / "link", tmp_path / "x" / ".." / name):
+        with pytest.raises(SystemExit):
+            command.main([str(path), "--out", str(out)])
+        assert "is a file that the rewards are computed from: name another" in capsys.readouterr().err
+    assert path.read_bytes() == whole
+
+
+def test_an_earlier_file_stays_where_the_store_cannot_be_read_to_its_end(tmp_path: Path) -> None:
+    path, out = tmp_path / "judgements.sqlite", tmp_path / "rewards.jsonl"
+    stored(path, "vqa", groups=2)
+    out.write_text("earlier\n")
+    assert command.main([str(path), "--out", str(out)]) == 1
+    assert out.read_text() == "earlier\n"
+    assert not [entry for entry in tmp_path.iterdir() if entry.name.startswith(".")]
+
+
+def test_what_is_no_file_is_written_to_and_not_replaced(tmp_path: Path) -> None:
+    path, pipe = tmp_path / "judgements.sqlite", tmp_path / "pipe"
+    stored(path)
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        assert command.main([str(path), "--out", str(pipe)]) == 0
+        assert json.loads(os.read(reader, 1000))["id"] == "a"
+    finally:
+        os.close(reader)
+    assert pipe.is_fifo()

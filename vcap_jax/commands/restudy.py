@@ -13,10 +13,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from itertools import chain, islice
 from pathlib import Path
 from typing import TextIO
 
@@ -26,7 +24,7 @@ from vcap_jax.configuration import ConfigError, load_config, parse_yaml
 from vcap_jax.reward.aggregation import RewardWeights, comparable
 from vcap_jax.reward.restudy import Coverage, Effect, Restudied, restudy
 from vcap_jax.run.command_line import command_parser, guarded
-from vcap_jax.system.files import naming
+from vcap_jax.system.files import naming, write_through
 from vcap_jax.system.json_values import JsonDict
 
 
@@ -45,20 +43,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
         load_config(RewardWeights, [], given)
     except ConfigError as error:
         parser.error(str(error))
+    config, store = options.store.with_name("config.yaml"), options.store.resolve()
+    own_files = (store, Path(f"{store}-wal"), Path(f"{store}-shm"), config.resolve())
+    out = None if options.out in (None, "-") else Path(options.out)
+    if out is not None and out.resolve() in own_files:
+        parser.error(f"--out {out} is a file that the rewards are computed from: name another")
 
     def show() -> None:
-        config = options.store.with_name("config.yaml")
         own = run_weights(config) if config.is_file() else []
         weights = load_config(RewardWeights, [], [*own, *given])
         coverage, effect = Coverage(), Effect()
-        rows = restudy(options.store, weights)
-        first = list(islice(rows, 1))  # what is no store is told before a file is made
-        with _lines(options.out) as lines:
-            for row in chain(first, rows):
+
+        def tell(lines: TextIO | None) -> None:
+            for row in restudy(options.store, weights):
                 coverage.add(row)
                 effect.add(row)
                 if lines is not None:
                     print(json.dumps(_line(row)), file=lines)
+
+        def write(path: Path) -> None:
+            with path.open("w", encoding="utf-8") as lines:
+                tell(lines)
+
+        if out is None:
+            tell(None if options.out is None else sys.stdout)
+        elif out.exists() and not out.is_file():  # a pipe or a device, in whose place no file is to be
+            with naming(out):
+                write(out)
+        else:
+            write_through(out, write)
         effect.close()
         say = sys.stderr if options.out == "-" else sys.stdout
         print(f"{coverage}\n{effect}", file=say)
@@ -67,16 +80,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"weights: {told}; those not named are {whose}", file=say)
 
     return guarded(show, goes_on=False)
-
-
-@contextmanager
-def _lines(out: str | None) -> Iterator[TextIO | None]:
-    """Where lines go to, None for nowhere."""
-    if out is None or out == "-":
-        yield None if out is None else sys.stdout
-        return
-    with naming(Path(out)), Path(out).open("w", encoding="utf-8") as file:
-        yield file
 
 
 def _line(row: Restudied) -> JsonDict:
