@@ -13,7 +13,7 @@ import pytest
 
 from vcap_jax.configuration import plain_settings
 from vcap_jax.report.arms import arms_of, find_runs, read_run
-from vcap_jax.report.arms_page import _draw, as_text, write_arms_page
+from vcap_jax.report.arms_page import _curves, _draw, as_text, write_arms_page
 from vcap_jax.report.charts import small_multiples
 from vcap_jax.report.evaluations import Results
 from vcap_jax.report.intervals import Value
@@ -247,6 +247,24 @@ def test_a_page_says_from_which_arm_on_strokes_and_colours_come_again(tmp_path: 
         "From S on the strokes and colours are those of A, B, ... again"
         in (tmp_path / "pages" / "many.html").read_text()
     )
+
+
+def test_a_metric_that_the_first_evaluation_lacks_is_drawn(tmp_path: Path) -> None:
+    """A judge that was gone at the start gave no reward then; the tables had it, and no panel did."""
+    run = write_run(tmp_path / "a", 0)
+    for step, names in ((0, ("words",)), (10, ("reward", "words")), (20, ("reward", "words", "late"))):
+        values = {name: Value(value=step / 10, low=0.0, high=1.0, n=9, method="") for name in names}
+        judged = Results(evaluator="judged", when=str(step), step=step, metrics=values, items=9, failed=0)
+        judged.write(run / "evaluations" / "judged" / f"step-{step}.json")
+    found = arms(tmp_path)
+    drawn = dict(_curves(found))
+    assert [title for title in drawn if title.startswith("judged")] == [
+        "judged: words",
+        "judged: reward",
+        "judged: late",
+    ]
+    steps, values = drawn["judged: reward"](found[0].runs[0])
+    assert (steps.tolist(), values.tolist()) == ([10, 20], [1, 2])
 
 
 class Steps(np.ndarray):

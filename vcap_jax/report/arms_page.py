@@ -135,7 +135,8 @@ def _curves(arms: Sequence[Arm]) -> Iterator[tuple[str, Curve]]:
         for run in runs
         for name, several in run.evaluations.items()
         if len(several) > 1
-        for metric in several[0].metrics
+        for results in several  # the first may lack what a judge that was gone then gives
+        for metric in results.metrics
     )
     for name, metric in measured:
         yield f"{name}: {metric.replace('_', ' ')}", partial(_measured, name=name, metric=metric)
