@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -113,6 +114,28 @@ def test_every_round_starts_from_the_base_with_the_pool_of_the_one_before(tmp_pa
     assert rows["e3"]["coverage"] == pytest.approx(0.8)
     assert any("references of e2" in text and "70.0%" in text for text in said)
     assert json.loads(folder.summary.read_text())["rounds"]["e2"]["reward"] == [0.5, 0.5]
+
+
+def test_steps_in_which_nothing_was_scored_leave_the_rewards_of_the_others(
+    tmp_path, rounds, monkeypatch
+) -> None:
+    """Their reward is not a number, and made that of the round one."""
+    rewards = {"e1": (math.nan, 0.25, 0.75), "e2": (math.nan, math.nan)}
+
+    def run(config, folder, **rest):
+        rounds.run(config, folder, **rest)
+        rows = enumerate(rewards[folder.root.name], 1)
+        folder.metrics.write_text(
+            "".join(json.dumps({"step": step, "reward/mean": reward}) + "\n" for step, reward in rows)
+        )
+
+    monkeypatch.setattr(module, "run", run)
+    folder, said = opened(tmp_path), []
+    module.self_improve(RunConfig(), folder, say=said.append)
+    told = json.loads(folder.summary.read_text())["rounds"]
+    assert [told[name]["reward"] for name in ("e1", "e2")] == [[0.25, 0.75], None]
+    assert "e1: reward 0.250 in the first tenth of its steps, 0.750 in the last" in said
+    assert "e2: nothing was scored in any of its steps" in said
 
 
 def test_what_is_complete_is_not_done_again(tmp_path, rounds) -> None:

@@ -25,6 +25,7 @@ from vcap_jax.recipes.grpo import HELDOUT_REFERENCES, run
 from vcap_jax.references import HELDOUT_NOTE, hand_on_heldout, write_shared_pool
 from vcap_jax.references.by_policy import configured_writer
 from vcap_jax.references.note import POOL_NOTE, read_note
+from vcap_jax.report.arms import reward_ends
 from vcap_jax.report.metrics import read_metrics
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.report.summary import FactRow, shares_table, write_summary
@@ -61,7 +62,7 @@ def self_improve(
     all_asleep(config, say)
     finished: dict[str, JsonDict] = {}
     e1 = RunFolder(folder.root / "e1")
-    rewards: dict[str, tuple[float, float]] = {}
+    rewards: dict[str, tuple[float, float] | None] = {}
     for number in range(1, rounds + 1):
         name = f"e{number}"
         own = dataclasses.replace(config, name=f"{config.name}-{name}")
@@ -84,7 +85,7 @@ def self_improve(
             say(f"-- {name}: from {config.model.path}, references by {_writer(stage, number)}")
             run(own, stage, say=say, processes=processes)
             processes.barrier(f"{name} done")
-        rewards[name] = _reward(stage)
+        rewards[name] = reward_ends(read_metrics(stage.metrics))
         finished[name] = read_json_object(stage.summary) | {
             "reward": rewards[name],
             "references_by": _writer(stage, number),
@@ -94,8 +95,11 @@ def self_improve(
     if not processes.first:
         return summary
     write_summary(folder.summary, summary)
-    for name, (first, last) in rewards.items():
-        say(f"{name}: reward {first:.3f} in the first tenth of its steps, {last:.3f} in the last")
+    for name, ends in rewards.items():
+        if ends is None:
+            say(f"{name}: nothing was scored in any of its steps")
+        else:
+            say(f"{name}: reward {ends[0]:.3f} in the first tenth of its steps, {ends[1]:.3f} in the last")
     if others := [
         name for name in finished if _heldout_digest(folder.root / name) != _heldout_digest(e1.root)
     ]:
@@ -170,13 +174,6 @@ def _rows(finished: Mapping[str, JsonObject]) -> dict[str, FactRow]:
             rows[f"references of {name}"] = as_record(FactRow, summary["references"], f"references of {name}")
         rows[name] = as_record(FactRow, summary["trained"], f"trained of {name}")
     return rows
-
-
-def _reward(stage: RunFolder) -> tuple[float, float]:
-    """Mean reward over the first and the last tenth of a round's steps."""
-    rewards = [float(row["reward/mean"]) for row in read_metrics(stage.metrics)]
-    tenth = max(1, len(rewards) // 10)
-    return sum(rewards[:tenth]) / tenth, sum(rewards[-tenth:]) / tenth
 
 
 def _writer(stage: RunFolder, number: int) -> str:

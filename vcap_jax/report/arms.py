@@ -24,6 +24,14 @@ _IDENTITY = ("name", "seed")
 _ENDS = 10
 
 
+def reward_ends(rows: Sequence[Row]) -> tuple[float, float] | None:
+    """The mean reward over the first and the last tenth of the steps that have one; None where none has. Where a judge
+    failed for a whole step its reward is not a number."""
+    rewards = [value for row in rows if math.isfinite(value := float(row.get(REWARD, math.nan)))]
+    share = max(1, len(rewards) // _ENDS)
+    return (fmean(rewards[:share]), fmean(rewards[-share:])) if rewards else None
+
+
 @dataclass(frozen=True, kw_only=True)
 class PastRun:
     """What a run's folder says of it. title: its name on pages. settings: by dotted key, without those that decide no
@@ -55,10 +63,8 @@ class PastRun:
                 start = starts[metric].value if metric in starts else math.nan
                 if math.isfinite(now.value):
                     found[f"{name}/{metric}"] = (start if math.isfinite(start) else None, now.value)
-        rewards = [value for row in self.rows if math.isfinite(value := float(row.get(REWARD, math.nan)))]
-        if rewards:
-            share = max(1, len(rewards) // _ENDS)
-            found[REWARD] = (fmean(rewards[:share]), fmean(rewards[-share:]))
+        if (ends := reward_ends(self.rows)) is not None:
+            found[REWARD] = ends
         return found
 
 
