@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.studies.made_up import SMALL, make_up
+from vcap_jax.report.summary import FactCounts
 from vcap_jax.studies import findings
 from vcap_jax.studies.case_study import choose_scene
 from vcap_jax.studies.claims import all_claims
@@ -94,6 +95,19 @@ def test_verdicts_follow_what_was_made_up(studied):
     absent = found["video: training pays"]
     assert absent.verdict is Verdict.CANNOT_TELL
     assert "no run of e1, base" in absent.tested[0].outcome.reason
+
+
+def test_why_nothing_can_be_told_is_told() -> None:
+    """Rows without a common seed were said to be too short."""
+    claim = next(c for c in all_claims() if c.name == "image: VQA is bounded by its questions")
+    counts = FactCounts(np.full(8, 20), np.full(8, 10), np.full(8, 8), np.full(8, 1))
+    seed = SeedResult(counts=counts, curve=np.full((40, 2), 0.1))
+    (found,) = find([claim], {"image": {"e1": {0: seed}, "vqa": {1: seed}}})
+    told = found.tested[0]
+    assert told.outcome.verdict is Verdict.CANNOT_TELL
+    assert (
+        told.outcome.reason == f"no seed has a complete run of both {told.test.first} and {told.test.second}"
+    )
 
 
 class Page(HTMLParser):

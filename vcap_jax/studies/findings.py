@@ -76,11 +76,14 @@ def row_level(seeds: Mapping[int, SeedResult], measure: Measure) -> Interval:
 def _test(test: Test, modality: Modality, results: Results) -> Tested:
     rows = results.get(modality, {})
     missing = [name for name in (test.first, test.second) if name != FORMULA and not rows.get(name)]
-    numbers = None if missing else _numbers(test, rows)
+    apart = not missing and test.second != FORMULA and not in_common(rows[test.first], rows[test.second])[0]
+    numbers = None if missing or apart else _numbers(test, rows)
     if numbers is None:
         reason = f"the runs are too short for {test.quantity}"
         if missing:
             reason = f"no run of {', '.join(dict.fromkeys(missing))} is complete"
+        elif apart:
+            reason = f"no seed has a complete run of both {test.first} and {test.second}"
         return Tested(test=test, outcome=Outcome(Verdict.CANNOT_TELL, reason))
     first, second, gap = numbers
     best = _BEST.get(test.quantity)
@@ -96,7 +99,8 @@ def _test(test: Test, modality: Modality, results: Results) -> Tested:
 def _numbers(
     test: Test, rows: Mapping[str, Mapping[int, SeedResult]]
 ) -> tuple[Interval, Interval, Interval] | None:
-    """first, second and first - second, over the seeds that both have; None where a quantity is not there."""
+    """first, second and first - second, over the seeds that both have, at least one; None where a quantity is not
+    there."""
     if test.second == FORMULA:
         results = list(rows[test.first].values())
         pairs = [_rates(result, test.quantity) for result in results]
@@ -105,8 +109,6 @@ def _numbers(
         measured, predicted = zip(*(pair for pair in pairs if pair is not None), strict=True)
         return level(measured), level(predicted), difference(measured, predicted)
     first, second = in_common(rows[test.first], rows[test.second])
-    if not first:
-        return None
     if test.quantity == "early_coverage":
         a, b = ([result.early_coverage for result in arm] for arm in (first, second))
         if any(value is None for value in (*a, *b)):
