@@ -64,6 +64,11 @@ class Infinite(Bare):
         return Evaluation(metrics={"words": value}, items=())
 
 
+class Shared(Bare):
+    def evaluate(self, captioner: Captioner) -> Any:
+        return Evaluation(metrics={}, items=(), shares=("said",))
+
+
 class Raising(Bare):
     def evaluate(self, captioner: Captioner) -> Any:
         raise KeyError("of the user's")

@@ -76,6 +76,7 @@ def test_the_page_leads_to_columns_files_and_a_picture(tmp_path: Path) -> None:
     }
     trained = json.loads((folder / "trained.json").read_text())
     assert (trained["items"], trained["failed"], trained["metrics"]["said"]["n"]) == (4, 1, 3)
+    assert trained["shares"] == ["said"]
     items = [json.loads(line) for line in (folder / "trained.items.jsonl").open(encoding="utf-8")]
     assert [item["id"] for item in items] == [*(row["id"] for row in rows), "gone"]
     assert "gone.png" in items[-1]["failure"]

@@ -43,6 +43,7 @@ def test_every_scene_counts_also_one_without_a_reference(world, heldout, full) -
     first, *others = full
     pool = ReferencePool(PoolEntry(id=name, references=(full[name],)) for name in others)
     found = heldout.evaluate(PoolCaptioner(pool))
+    assert set(found.shares) == set(found.metrics) - {"claims_per_caption"}
     row = fact_row(found.metrics)
     assert row["scenes"] == 4
     assert row["coverage"] == 1 - facts[first] / sum(facts.values())

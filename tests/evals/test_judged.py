@@ -130,6 +130,7 @@ def test_every_figure_by_hand(judge: ScriptedJudge) -> None:
     assert values["tokens"] == pytest.approx((3.5 + 2.5 + 2) / 3)
     assert values["words"] == pytest.approx((2.5 + 1.5 + 1) / 3)
     assert values["truncated"] == pytest.approx((0 + 0.5 + 0) / 3)
+    assert set(found.shares) == {"judge_failed", "repetition", "truncated"}
     assert found.metrics["reward"].n == 2  # of the three items without failure those that have a reward
     assert found.metrics["words"].n == 3
     assert a.notes == {"The judge's analysis": "two words"}
@@ -162,6 +163,7 @@ def test_the_references_are_scored_as_captions_and_another_judge_is_heard(
     values = {name: value.value for name, value in found.metrics.items()}
     assert (values["correctness"], values["other/correctness"], values["other/reward"]) == (3, 0, 0)
     assert values["other/judge_failed"] == 0
+    assert set(found.shares) == {"judge_failed", "other/judge_failed", "repetition"}
     assert "tokens" not in values  # of a pool nobody knows them
     assert "truncated" not in values
     assert len(other.bodies) == len(judge.bodies) == 4

@@ -75,6 +75,7 @@ def test_two_of_one_name_and_another_modality_are_refused() -> None:
         ("Bare", "the evaluation 'bare' gave a dict, not an Evaluation"),
         ("Plain", "gave the metric 'words' of type float, not Value"),
         ("Infinite", "gave the metric 'words' with inf: a number is finite, or NaN"),
+        ("Shared", "gave the share 'said', which is none of its metrics"),
         ("Raising", 'failed: KeyError: "of the user\'s" .*own_evaluators.py:[0-9]+, in evaluate'),
     ],
 )

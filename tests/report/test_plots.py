@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
+from matplotlib.ticker import PercentFormatter
 from PIL import Image
 
 from vcap_jax.report.charts import finish_axes, moving_average, small_multiples
@@ -65,7 +66,9 @@ def test_evaluations_at_two_steps_or_more_are_drawn(tmp_path: Path) -> None:
             name: Value(value=value, low=value - 0.1, high=value + 0.1, n=4, method="")
             for name, value in metrics.items()
         }
-        return Results(evaluator="own", when=str(step), step=step, metrics=values, items=4, failed=0)
+        return Results(
+            evaluator="own", when=str(step), step=step, metrics=values, items=4, failed=0, shares=("said",)
+        )
 
     rows = [{"step": step, "reward/mean": 0.5} for step in (1, 2)]
     none, start, trained = results(None, said=0.3), results(0, said=0.5), results(2, said=math.nan, words=9.0)
@@ -77,6 +80,32 @@ def test_evaluations_at_two_steps_or_more_are_drawn(tmp_path: Path) -> None:
     # One panel, one, three in two lines.
     assert sizes[0] == sizes[1]
     assert sizes[2][1] > sizes[1][1]
+
+
+def evaluation(step: int, shares: tuple[str, ...], **metrics: float) -> Results:
+    values = {
+        name: Value(value=value, low=value, high=value, n=9, method="") for name, value in metrics.items()
+    }
+    return Results(
+        evaluator="own", when=str(step), step=step, metrics=values, items=9, failed=0, shares=shares
+    )
+
+
+def test_only_what_is_told_to_be_a_share_is_drawn_in_per_cent() -> None:
+    """Counts per caption were percentages as long as all of them were between 0 and 1. What an earlier version has
+    written tells no shares."""
+    several = [
+        evaluation(0, (), cut=0.25, inventions=0.9, reward=0.2),
+        evaluation(9, ("cut",), cut=0.5, inventions=0.4, reward=0.7),
+    ]
+    drawn = []
+    for draw in _evaluation_panels("own", several):
+        axes = Figure().add_subplot()
+        draw(axes, [])
+        drawn.append(
+            (axes.lines[0].get_label(), isinstance(axes.yaxis.get_major_formatter(), PercentFormatter))
+        )
+    assert drawn == [("cut", True), ("inventions", False), ("reward", False)]
 
 
 def test_an_evaluation_below_zero_is_seen() -> None:

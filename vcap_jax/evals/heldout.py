@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, get_args
 
 from vcap_jax.data.manifest import read_manifest
 from vcap_jax.evals.config import HELDOUT, EvaluatorConfig
 from vcap_jax.evals.protocol import Captioner, Evaluation, EvaluatorTools, NothingToEvaluate, measured
-from vcap_jax.report.summary import fact_values
+from vcap_jax.report.summary import Share, fact_values
 from vcap_jax.report.world_facts import count_captions
 
 
@@ -40,4 +40,4 @@ class HeldOut:
         items = measured(
             captions, lambda c: {name: int(getattr(counts, name)[place[c.id]]) for name in names}
         )
-        return Evaluation(metrics=fact_values(counts), items=items)
+        return Evaluation(metrics=fact_values(counts), items=items, shares=get_args(Share))

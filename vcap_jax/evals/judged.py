@@ -20,6 +20,9 @@ from vcap_jax.reward.group import CandidateScore
 from vcap_jax.reward.ngrams import tokens
 
 REWARD, FAILED = "reward", "judge_failed"
+_REPETITION, _TRUNCATED = "repetition", "truncated"
+_SHARES = (FAILED, _REPETITION, _TRUNCATED)
+"""What is a share whatever the reward; of its components nobody says what they are."""
 OTHER = "other/"
 """Before the names of what another judge gave."""
 NOT_SCORED = "Not scored"
@@ -59,7 +62,11 @@ def evaluation(items: Iterable[Item]) -> Evaluation:
     """The means over ``judged_item``s, with their intervals."""
     items = tuple(items)
     names = dict.fromkeys(name for item in items for name in item.values)
-    return Evaluation(metrics=evaluated(items, {name: mean(name) for name in names}), items=items)
+    return Evaluation(
+        metrics=evaluated(items, {name: mean(name) for name in names}),
+        items=items,
+        shares=tuple(name for name in names if name.removeprefix(OTHER) in _SHARES),
+    )
 
 
 def judged_item(scored: Scored) -> Item:
@@ -100,9 +107,9 @@ def _text_values(captions: Captions) -> dict[str, float]:
     if captions.tokens:
         values["tokens"] = fmean(captions.tokens)
     values["words"] = fmean(len(tokens(text)) for text in captions.texts)
-    values["repetition"] = fmean(map(repetition, captions.texts))
+    values[_REPETITION] = fmean(map(repetition, captions.texts))
     if captions.truncated:
-        values["truncated"] = fmean(captions.truncated)
+        values[_TRUNCATED] = fmean(captions.truncated)
     return values
 
 

@@ -158,12 +158,15 @@ class Evaluation:
 
     metrics: by name, over the items without failure. items: one for each sample that was asked for, in order. stages:
     how questions to judges went, where there were any. about: what else decided the figures: judges, prompts, mode.
+    shares: the metrics that are shares of a whole, 0 to 1, and so are drawn in per cent: numbers between 0 and 1 may as
+    well be counts or scores.
     """
 
     metrics: Mapping[str, Value]
     items: tuple[Item, ...]
     stages: Mapping[str, StageReport] = field(default_factory=dict)
     about: JsonObject = field(default_factory=dict)
+    shares: tuple[str, ...] = ()
 
     @property
     def failed(self) -> int:

@@ -141,6 +141,8 @@ def _misfit_result(found: object) -> str | None:
             return f"the metric {name!r} of type {type(value).__name__}, not Value"
         if infinite := [part for part in (value.value, value.low, value.high) if math.isinf(part)]:
             return f"the metric {name!r} with {infinite[0]}: a number is finite, or NaN where nothing is measured"
+    if strange := [name for name in found.shares if name not in found.metrics]:
+        return f"the share {strange[0]!r}, which is none of its metrics"
     if not is_a(found.items, tuple) or not all(is_a(item, Item) for item in found.items):
         return "items that are no tuple of Item"
     return None

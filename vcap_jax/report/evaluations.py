@@ -26,7 +26,8 @@ class Results:
     that the captioner had seen; None for one that is no policy of the run. metrics: by name. items: samples that were
     asked for. failed: those of them that have no value and enter no metric. changes: since the start, of metrics that
     are means over samples: the mean of the differences, over the samples measured both times. asked: of an evaluator
-    that asks judges, who they were and how their questions went; empty for others.
+    that asks judges, who they were and how their questions went; empty for others. shares: the metrics that are shares
+    of a whole, 0 to 1.
     """
 
     evaluator: str
@@ -37,11 +38,19 @@ class Results:
     failed: int
     changes: Mapping[str, Value] = field(default_factory=dict)
     asked: JsonObject = field(default_factory=dict)
+    shares: tuple[str, ...] = ()
 
     def row(self) -> JsonDict:
         """As JSON holds it, and ``json_records`` reads it."""
-        row: JsonDict = {**vars(self), "metrics": _rows(self.metrics), "changes": _rows(self.changes)}
-        return {key: value for key, value in row.items() if value or key not in ("changes", "asked")}
+        row: JsonDict = {
+            **vars(self),
+            "metrics": _rows(self.metrics),
+            "changes": _rows(self.changes),
+            "shares": list(self.shares),
+        }
+        return {
+            key: value for key, value in row.items() if value or key not in ("changes", "asked", "shares")
+        }
 
     def columns(self) -> dict[str, float]:
         """For metrics.jsonl: ``eval/NAME/METRIC`` and, as a share, ``eval/NAME/failed``."""

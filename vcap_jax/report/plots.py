@@ -191,12 +191,13 @@ def _component_panels(keys: Iterable[str]) -> list[Panel]:
 
 
 def _evaluation_panels(name: str, several: Sequence[Results]) -> list[Callable[[Axes, Rows], None]]:
-    """One panel for all metrics that are shares, and one for each other metric."""
+    """One panel for all metrics that are told to be shares, and one for each other metric."""
     by_policy = [results for results in several if results.step is not None]
     if len(by_policy) < 2:
         return []
     metrics = list(dict.fromkeys(metric for results in by_policy for metric in results.metrics))
-    shares = [metric for metric in metrics if all(map(_is_share, _values(by_policy, metric)))]
+    told = {metric for results in by_policy for metric in results.shares}
+    shares = [metric for metric in metrics if metric in told]
     return [
         *([_evaluation_panel(name, by_policy, shares, percent=True)] if shares else []),
         *(_evaluation_panel(name, by_policy, [m], percent=False) for m in metrics if m not in shares),
@@ -228,10 +229,6 @@ def _evaluation_panel(
 
 def _values(several: Iterable[Results], metric: str) -> list[Value]:
     return [results.metrics[metric] for results in several if metric in results.metrics]
-
-
-def _is_share(value: Value) -> bool:
-    return math.isnan(value.value) or 0 <= value.value <= 1
 
 
 def _lengths(axes: Axes, rows: Rows) -> None:

@@ -293,6 +293,7 @@ class Evaluations:
             failed=evaluation.failed,
             changes=changes_of_means(start, evaluation.items, evaluation.metrics),
             asked=evaluation.asked(),
+            shares=evaluation.shares,
         )
         lines = [item.line() for item in evaluation.items]
         replace_file(path.with_suffix(".items.jsonl"), "".join(lines).encode())
