@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from PIL import Image
 
@@ -69,6 +70,17 @@ def test_of_few_facts_the_usual_references_that_there_can_be_are_drawn(
     for facts in ("8", "24"):
         assert command.main(["--facts", facts, "--out", str(tmp_path / "theory.PNG")]) == 0
     assert asked == [(8, [1, 3, 6]), (24, [1, 3, 6, 12])]
+
+
+def test_curves_of_many_references_are_told_apart() -> None:
+    """There are six colours."""
+    curves = [
+        [line for line in axes.get_lines() if str(line.get_label()).startswith("m = ")]
+        for axes in command.draw(8, range(8)).findobj(Axes)
+    ]
+    assert sum(map(bool, curves)) == 3
+    for lines in filter(None, curves):
+        assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == len(lines) == 8
 
 
 def test_a_reference_larger_than_the_picture_is_refused() -> None:

@@ -14,7 +14,7 @@ from PIL import Image
 from vcap_jax.report.charts import finish_axes, moving_average, small_multiples
 from vcap_jax.report.evaluations import Results
 from vcap_jax.report.intervals import Value
-from vcap_jax.report.plots import _evaluation_panels, plot_comparison, plot_run
+from vcap_jax.report.plots import _component_panels, _evaluation_panels, plot_comparison, plot_run
 from vcap_jax.report.summary import FactCounts, fact_shares
 
 ROW = {
@@ -108,6 +108,20 @@ def test_only_what_is_told_to_be_a_share_is_drawn_in_per_cent() -> None:
     assert drawn == [("cut", True), ("inventions", False), ("reward", False)]
 
 
+def test_many_curves_of_a_panel_are_told_apart() -> None:
+    """There are six colours; the seventh curve looked as the first."""
+    names = tuple(f"share {number}" for number in range(8))
+    several = [evaluation(step, names, **dict.fromkeys(names, 0.5)) for step in (0, 9)]
+    rows = [{"step": step, **{f"reward/{name}": 0.5 for name in names}} for step in (1, 2)]
+    for draw in (*_evaluation_panels("own", several), *(draw for _, draw in _component_panels(rows[0]))):
+        axes = Figure().add_subplot()
+        draw(axes, rows)
+        legend = axes.get_legend()
+        assert legend is not None
+        assert legend.handlelength > 2  # a dash and a gap, or a short line looks whole
+        assert len({(line.get_color(), line.get_linestyle()) for line in axes.lines}) == len(names)
+
+
 def test_an_evaluation_below_zero_is_seen() -> None:
     """Wins minus losses; the axis began at 0, and the curve was outside."""
 
@@ -152,11 +166,12 @@ def test_moving_average() -> None:
 
 
 @pytest.mark.parametrize("labels", [["a", "b"], [f"A{k}" for k in range(40)], ["reference errors"] * 6])
-def test_a_legend_stays_between_its_title_and_its_panel(labels: list[str]) -> None:
+@pytest.mark.parametrize("stroke", ["-", "--"])
+def test_a_legend_stays_between_its_title_and_its_panel(labels: list[str], stroke: str) -> None:
     figure, panels = small_multiples(2, 2, (4.4, 3.0))
     for axes in panels:
         for label in labels:
-            axes.plot([0, 1], [0, 1], label=label)
+            axes.plot([0, 1], [0, 1], stroke, label=label)
         finish_axes(axes, "Reward")
     figure.draw_without_rendering()
     for axes in panels:

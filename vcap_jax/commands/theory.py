@@ -9,6 +9,7 @@ the two tests. No accelerator and no JAX are needed.
 
 from __future__ import annotations
 
+import itertools
 from argparse import ArgumentTypeError
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,6 +20,7 @@ from matplotlib.backend_bases import FigureCanvasBase
 from matplotlib.contour import QuadContourSet
 from matplotlib.figure import Figure
 
+from vcap_jax.report.charts import looks
 from vcap_jax.run.command_line import command_parser, guarded, seed_argument
 from vcap_jax.studies import theory
 
@@ -126,14 +128,15 @@ def _landscape(axis: Axes, N: int, m: int) -> QuadContourSet:
 
 def _curves(axes: Sequence[Axes], N: int, sizes: Sequence[int]) -> None:
     x = np.linspace(0, N, 481)
-    for m, colour in zip(sizes, COLOURS * len(sizes), strict=False):
-        axes[0].plot(x, _avoided(N - x, m, N), color=colour, label=f"m = {m}")
-        axes[1].plot(x, _avoided(x, m, N), color=colour, label=f"m = {m}")
+    for m, (stroke, colour) in zip(sizes, itertools.cycle(looks(COLOURS)), strict=False):
         whole = range(m, N + 1)
         slopes = [theory.recall(c, m=m, N=N).log_gradient for c in whole]
-        axes[2].plot(
-            whole, [slope.c for slope in slopes if slope is not None], ".-", color=colour, label=f"m = {m}"
-        )
+        for axis, along, values, mark in (
+            (axes[0], x, _avoided(N - x, m, N), ""),
+            (axes[1], x, _avoided(x, m, N), ""),
+            (axes[2], whole, [slope.c for slope in slopes if slope is not None], "."),
+        ):
+            axis.plot(along, values, color=colour, linestyle=stroke, marker=mark, label=f"m = {m}")
     axes[0].set(xlabel="correct facts, c", title="P_recall: 0 below c = m, 1 at c = N")
     axes[1].set(xlabel="errors, n - c", title="P_coll: 1 without errors")
     axes[2].set(xlabel="correct facts, c", title="Slope of log P_recall by c: steeper with m", yscale="log")

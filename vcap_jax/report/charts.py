@@ -75,7 +75,9 @@ def finish_axes(axes: Axes, title: str, *, zero: bool = False, percent: bool = F
     if zero:
         axes.set_ylim(bottom=0, top=None if axes.get_ylim()[1] > 0 else 1)
     _, labels = axes.get_legend_handles_labels()
-    columns = _columns(labels)
+    # A stroke is seen in a line of some length alone.
+    handle = 1.1 if all(line.get_linestyle() == "-" for line in axes.get_lines()) else 2.6
+    columns = _columns(labels, handle)
     lines = math.ceil(len(labels) / columns)
     axes.set_title(title, fontsize=10, color=INK, loc="left", pad=20 + 12 * max(0, lines - 1))
     if len(labels) > 1:
@@ -88,17 +90,18 @@ def finish_axes(axes: Axes, title: str, *, zero: bool = False, percent: bool = F
             borderaxespad=0,
             borderpad=0,
             ncols=columns,
-            handlelength=1.1,
+            handlelength=handle,
             handletextpad=0.4,
             columnspacing=1.1,
             labelcolor=INK,
         )
 
 
-def _columns(labels: Sequence[str]) -> int:
-    """Of a legend: as many as make it no wider than a panel, at least one. It is filled column by column."""
+def _columns(labels: Sequence[str], handle: float) -> int:
+    """Of a legend: as many as make it no wider than a panel, at least one. It is filled column by column.
+    handle: length of its lines."""
     # In heights of letters, with the line and the gaps.
-    widths = [2.6 + 0.58 * len(label) for label in labels]
+    widths = [handle + 1.5 + 0.58 * len(label) for label in labels]
     for columns in range(len(widths), 1, -1):
         if sum(max(column) for column in np.array_split(widths, columns)) <= _LEGEND:
             return columns

@@ -24,6 +24,7 @@ from vcap_jax.report.charts import (
     RED,
     Rows,
     finish_axes,
+    looks,
     moving_average,
     save_figure,
     series_of,
@@ -37,11 +38,12 @@ from vcap_jax.report.summary import FactRow, Share, measured_share
 
 @dataclass(frozen=True)
 class Line:
-    """One metric in a panel: its key, its name in the legend, its colour."""
+    """One metric in a panel: its key, its name in the legend, its colour and stroke."""
 
     key: str
     label: str
     color: str
+    stroke: str = "-"
 
 
 Panel = tuple[tuple[str, ...], Callable[[Axes, Rows], None]]
@@ -145,6 +147,7 @@ def _draw_lines(axes: Axes, rows: Rows, lines: Sequence[Line], *, smooth: bool =
             steps,
             moving_average(values, window),
             color=line.color,
+            linestyle=line.stroke,
             linewidth=1.8,
             label=line.label,
             marker=mark,
@@ -183,8 +186,10 @@ def _component_panels(keys: Iterable[str]) -> list[Panel]:
             areas.setdefault(key.rpartition("/")[0], []).append(key)
     panels = []
     for area, inside in areas.items():
-        colors = itertools.cycle(CATEGORICAL)
-        lines = [Line(key, key.rpartition("/")[2].replace("_", " "), next(colors)) for key in inside]
+        lines = [
+            Line(key, key.rpartition("/")[2].replace("_", " "), colour, stroke)
+            for key, (stroke, colour) in zip(inside, itertools.cycle(looks(CATEGORICAL)), strict=False)
+        ]
         title = "Components of the reward" + (f": {area.split('/')[1]}" if "/" in area else "")
         panels.append(_lines_panel(title, *lines, zero=False))
     return panels
@@ -210,7 +215,7 @@ def _evaluation_panel(
     def draw(axes: Axes, rows: Rows) -> None:
         del rows
         least = 0.0
-        for metric, color in zip(metrics, itertools.cycle(CATEGORICAL), strict=False):
+        for metric, (stroke, color) in zip(metrics, itertools.cycle(looks(CATEGORICAL)), strict=False):
             there = [results for results in several if metric in results.metrics]
             steps = [float(results.step or 0) for results in there]
             values = _values(there, metric)
@@ -219,7 +224,16 @@ def _evaluation_panel(
             means = [value.value for value in values]
             least = min(least, *(end for end in (*lows, *means) if not math.isnan(end)), 0.0)
             label = metric.replace("_", " ")
-            axes.plot(steps, means, color=color, linewidth=1.8, label=label, marker="o", markersize=3)
+            axes.plot(
+                steps,
+                means,
+                color=color,
+                linestyle=stroke,
+                linewidth=1.8,
+                label=label,
+                marker="o",
+                markersize=3,
+            )
         subject = f": {metrics[0].replace('_', ' ')}" if len(metrics) == 1 else ""
         # Wins minus losses go below 0.
         finish_axes(axes, f"Evaluation {name}{subject}, 95% intervals", percent=percent, zero=least == 0)
