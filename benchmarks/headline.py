@@ -7,9 +7,10 @@ r"""The README's table: the default runs of the embedded world with several seed
         --config configs/rewards/claim_differences.yaml          # with another reward
 
 Runs lie in OUT/MODALITY-SEED and are as launch/train.py makes them, rounds in OUT/rounds-MODALITY-SEED as
-launch/self_improve.py does. Started again, the program goes on where it stopped, and complete ones are only read.
-OUT/headline.json, or OUT/rounds.json, holds every seed's figures. Runs with another configuration want an OUT of their
-own.
+launch/self_improve.py does. Started again, the program goes on where it stopped, and complete ones are only read. Runs
+with another configuration are refused: they want an OUT of their own. OUT/MODALITY-SEED.commit has the commits at which
+a run was started, with a "+" where files differed. OUT/headline.json, or OUT/rounds.json, holds every seed's commits
+and figures; what it has of the other modality stays.
 """
 
 from __future__ import annotations
@@ -23,6 +24,14 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from vcap_jax.configuration import load_config  # noqa: E402
+from vcap_jax.run.config import RunConfig  # noqa: E402
+from vcap_jax.run.folders import check_resumption  # noqa: E402
+from vcap_jax.studies.results import code_version  # noqa: E402
+from vcap_jax.system.errors import VCapError  # noqa: E402
+
 ROWS = {
     "references": "references",
     "start": "starting policy, which wrote them",
@@ -34,42 +43,65 @@ Shares = dict[str, dict[str, Any]]
 
 def run_of(out: Path, modality: str, seed: int, fragments: Sequence[Path]) -> Shares:
     """The rows of a run, the default one but for ``fragments``; it is made, or gone on with, if it is not complete."""
-    folder = out.absolute() / f"{modality}-{seed}"
-    summary = _summary(
-        folder,
-        "train.py",
-        *_configured(modality, seed, fragments),
-        *("--run-dir", str(folder), "--resume"),
-    )
+    folder = folder_of(out, modality, seed)
+    summary = _summary(folder, "train.py", modality, seed, fragments, "--run-dir", str(folder), "--resume")
     return {name: summary[row] for row, name in ROWS.items()}
 
 
 def rounds_of(out: Path, modality: str, seed: int, rounds: int, fragments: Sequence[Path]) -> Shares:
     """The rows of so many rounds of self-improvement, made or gone on with in the same way."""
-    folder = out.absolute() / f"rounds-{modality}-{seed}"
+    folder = folder_of(out, modality, seed, rounds)
     rows: Shares = _summary(
         folder,
         "self_improve.py",
-        *_configured(modality, seed, fragments),
+        modality,
+        seed,
+        fragments,
         *("--dir", str(folder), "--rounds", str(rounds)),
         complete=lambda summary: f"e{rounds}" in summary["rows"],
     )["rows"]
-    return rows
+    asked = {"base", *(f"e{number}" for number in range(1, rounds + 1))}
+    return {name: row for name, row in rows.items() if name.split()[-1] in asked}
 
 
-def _configured(modality: str, seed: int, fragments: Sequence[Path]) -> list[str]:
-    # The scripts are run in the repository, wherever this was started.
-    files = [ROOT / "configs" / "embedded" / f"{modality}.yaml", *(file.absolute() for file in fragments)]
-    return ["--modality", modality, *(f"--config={file}" for file in files), f"seed={seed}"]
+def folder_of(out: Path, modality: str, seed: int, rounds: int | None = None) -> Path:
+    """Where a run lies, or its rounds."""
+    return out.absolute() / (f"{modality}-{seed}" if rounds is None else f"rounds-{modality}-{seed}")
+
+
+def commits_of(folder: Path) -> list[str]:
+    """At which a run was started and gone on with; "unknown" of one that was made without a note of it."""
+    note = folder.with_name(f"{folder.name}.commit")
+    return note.read_text(encoding="utf-8").split() if note.exists() else ["unknown"]
+
+
+def head() -> str:
+    """The commit of this clone, with a "+" where files differ; "unknown" outside of one."""
+    return code_version().partition(" at ")[2] or "unknown"
 
 
 def _summary(
-    folder: Path, script: str, *arguments: str, complete: Callable[[dict[str, Any]], bool] = bool
+    folder: Path,
+    script: str,
+    modality: str,
+    seed: int,
+    fragments: Sequence[Path],
+    *more: str,
+    complete: Callable[[dict[str, Any]], bool] = bool,
 ) -> dict[str, Any]:
-    """What a script's work in ``folder`` left as its summary; the script is run unless that is ``complete``."""
+    """What a script's work in ``folder`` left as its summary; the script is run unless that is ``complete``. Raises
+    VCapError where a run with another configuration lies there."""
+    # The scripts are run in the repository, wherever this was started.
+    files = [ROOT / "configs" / "embedded" / f"{modality}.yaml", *(file.absolute() for file in fragments)]
+    check_resumption(load_config(RunConfig, files, [f"seed={seed}", f"modality={modality}"]), folder)
     path = folder / "summary.json"
     if not path.exists() or not complete(json.loads(path.read_text(encoding="utf-8"))):
-        subprocess.run([sys.executable, str(ROOT / "launch" / script), *arguments], check=True, cwd=ROOT)
+        commits = commits_of(folder) if folder.exists() else []
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        note = "\n".join(dict.fromkeys([*commits, head()])) + "\n"
+        folder.with_name(f"{folder.name}.commit").write_text(note, encoding="utf-8")
+        words = ["--modality", modality, *(f"--config={file}" for file in files), f"seed={seed}", *more]
+        subprocess.run([sys.executable, str(ROOT / "launch" / script), *words], check=True, cwd=ROOT)
     found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return found
 
@@ -83,17 +115,20 @@ def table(modality: str, seeds: list[Shares]) -> str:
         f"| {' | '.join([f'{modality}s, {len(seeds)} seeds', *columns.values()])} |",
         f"|{'---|' * (1 + len(columns))}",
     ]
-    common = [row for row in seeds[0] if all(row in shares for shares in seeds)]  # some may have more rounds
-    for row in common:
+    for row in seeds[0]:
         cells = [spread([shares[row][key] for shares in seeds]) for key in columns]
         lines.append(f"| {' | '.join([row, *cells])} |")
     return "\n".join(lines)
 
 
-def spread(shares: list[float]) -> str:
-    """``mean% (least to most)``."""
-    mean, least, most = (100 * value for value in (sum(shares) / len(shares), min(shares), max(shares)))
-    return f"{mean:.1f}% ({least:.1f} to {most:.1f})"
+def spread(shares: Sequence[float | None]) -> str:
+    """``mean% (least to most)`` of the seeds that claim anything, and how many do not."""
+    told = [100 * share for share in shares if share is not None]
+    without = f"{len(shares) - len(told)} without claims"
+    if not told:
+        return without
+    text = f"{sum(told) / len(told):.1f}% ({min(told):.1f} to {max(told):.1f})"
+    return text if len(told) == len(shares) else f"{text}, {without}"
 
 
 def main() -> None:
@@ -114,19 +149,31 @@ def main() -> None:
     args = parser.parse_args()
     if args.seeds < 1 or (args.rounds is not None and args.rounds < 1):
         parser.error("--seeds and --rounds: give at least 1")
-    found = {
-        modality: [
-            run_of(args.out, modality, seed, args.config)
-            if args.rounds is None
-            else rounds_of(args.out, modality, seed, args.rounds, args.config)
-            for seed in range(args.seeds)
-        ]
-        for modality in args.modality or ["image", "video"]
-    }
+    found: dict[str, list[Shares]] = {}
+    commits: dict[str, list[list[str]]] = {}
+    try:
+        for modality in args.modality or ["image", "video"]:
+            found[modality] = [
+                run_of(args.out, modality, seed, args.config)
+                if args.rounds is None
+                else rounds_of(args.out, modality, seed, args.rounds, args.config)
+                for seed in range(args.seeds)
+            ]
+            folders = [folder_of(args.out, modality, seed, args.rounds) for seed in range(args.seeds)]
+            commits[modality] = [commits_of(folder) for folder in folders]
+    except VCapError as error:
+        raise SystemExit(f"error: {error}") from error
     file = args.out / ("headline.json" if args.rounds is None else "rounds.json")
-    file.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    known = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    for modality, seeds in found.items():
+        pairs = zip(commits[modality], seeds, strict=True)
+        known[modality] = [{"commits": made_at, **shares} for made_at, shares in pairs]
+    file.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
     for modality, seeds in found.items():
         print(f"\n{table(modality, seeds)}")
+        if any(made_at != [head()] for made_at in commits[modality]):
+            told = ", ".join(f"seed {seed}: {' '.join(at)}" for seed, at in enumerate(commits[modality]))
+            print(f"not all made at this commit, {head()}: {told}")
 
 
 if __name__ == "__main__":

@@ -3,39 +3,67 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from benchmarks import headline
+from vcap_jax.configuration import dump_config, load_config
+from vcap_jax.run.config import RunConfig
+
+NOTHING_CLAIMED = {"coverage": 0.0, "hallucination": None}
 
 
 @pytest.fixture
 def scripts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """The words of every script that was started; instead of a run each leaves its summary, as of the folder that it
-    was started in."""
+    """The words of every script that was started; instead of a run each leaves its configuration and its summary, as
+    of the folder that it was started in. Seed 2 claims nothing."""
     started: list[list[str]] = []
 
     def run(words: list[str], *, check: bool, cwd: Path) -> None:
         assert check
         started.append(words)
         folder = cwd / words[words.index("--run-dir" if "--run-dir" in words else "--dir") + 1]
-        folder.mkdir(parents=True)
-        rows = {name: {"coverage": 0.5} for name in (*headline.ROWS, "e2")}
+        folder.mkdir(parents=True, exist_ok=True)
+        files = [word.removeprefix("--config=") for word in words if word.startswith("--config=")]
+        seed = next(word for word in words if word.startswith("seed="))
+        config = load_config(RunConfig, files, [seed, f"modality={words[words.index('--modality') + 1]}"])
+        (folder / "config.yaml").write_text(dump_config(config))
+        (folder / "metrics.jsonl").write_text("{}\n")
+        row = NOTHING_CLAIMED if seed == "seed=2" else {"coverage": 0.5, "hallucination": 0.25}
+        rows = dict.fromkeys((*headline.ROWS, "base", "e1", "references of e2", "e2"), row)
         (folder / "summary.json").write_text(json.dumps(rows | {"rows": rows}))
 
     monkeypatch.setattr(headline.subprocess, "run", run)
+    monkeypatch.setattr(headline, "code_version", lambda: "VCap-JAX 0.1 at abc1234")
     monkeypatch.chdir(tmp_path)
     return started
 
 
+@pytest.fixture
+def headlines(
+    scripts: list[list[str]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., str]:
+    """What the command prints for these words."""
+
+    def called(*words: str) -> str:
+        monkeypatch.setattr("sys.argv", ["headline.py", *words])
+        headline.main()
+        return capsys.readouterr().out
+
+    return called
+
+
 def test_started_anywhere_it_finds_its_runs_and_fragments(scripts: list[list[str]], tmp_path: Path) -> None:
     """The scripts are started in the repository."""
+    Path("mine.yaml").write_text("max_steps: 20\n")
     for _ in range(2):
         rows = headline.run_of(Path("runs"), "image", 0, [Path("mine.yaml")])
         assert set(rows) == set(headline.ROWS.values())
         assert "e2" in headline.rounds_of(Path("runs"), "video", 1, 2, [])
-    assert sorted(path.name for path in Path("runs").iterdir()) == ["image-0", "rounds-video-1"]
+    folders = sorted(path.name for path in Path("runs").iterdir() if path.is_dir())
+    assert folders == ["image-0", "rounds-video-1"]
     assert [Path(words[1]).name for words in scripts] == ["train.py", "self_improve.py"], "each is made once"
     assert f"--config={tmp_path / 'mine.yaml'}" in scripts[0]
 
@@ -52,3 +80,58 @@ def test_no_seeds_and_no_rounds_are_refused(
         headline.main()
     assert "--seeds and --rounds: give at least 1" in capsys.readouterr().err
     assert not scripts
+
+
+def test_complete_runs_of_another_configuration_are_refused(
+    scripts: list[list[str]], headlines: Callable[..., str]
+) -> None:
+    headlines("--modality", "image", "--seeds", "1")
+    Path("mine.yaml").write_text("max_steps: 20\n")
+    for words, reason in (
+        (["mine.yaml"], r"image-0 cannot be resumed .*\n.*max_steps: 200 then, 20 now"),
+        (["typo.yaml"], r"typo\.yaml"),
+    ):
+        with pytest.raises(SystemExit, match=reason):
+            headlines("--modality", "image", "--seeds", "1", "--config", *words)
+    assert len(scripts) == 1
+
+
+def test_what_is_known_of_the_other_modality_stays(headlines: Callable[..., str]) -> None:
+    headlines("--seeds", "1")
+    headlines("--modality", "image", "--seeds", "2")
+    known = json.loads(Path("runs/headline/headline.json").read_text())
+    assert {modality: len(seeds) for modality, seeds in known.items()} == {"image": 2, "video": 1}
+
+
+def test_a_seed_that_claims_nothing_is_left_out_and_counted(headlines: Callable[..., str]) -> None:
+    told = headlines("--modality", "image")
+    assert "| references | 33.3% (0.0 to 50.0) | 25.0% (25.0 to 25.0), 1 without claims |" in told
+    assert headline.spread([None, None]) == "2 without claims"
+
+
+def test_of_more_rounds_those_asked_for_are_told(
+    scripts: list[list[str]], headlines: Callable[..., str]
+) -> None:
+    for rounds, rows in (("2", ["base", "e1", "references of e2", "e2"]), ("1", ["base", "e1"])):
+        told = headlines("--modality", "image", "--seeds", "1", "--rounds", rounds)
+        assert [line.split(" | ")[0] for line in told.splitlines() if line.startswith("| ")][1:] == [
+            f"| {row}" for row in rows
+        ]
+    assert len(scripts) == 1
+
+
+def test_runs_of_several_commits_are_told_apart(
+    headlines: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("--modality", "image", "--seeds")
+    assert "commit" not in headlines(*words, "2")
+    out = Path("runs/headline")
+    (out / "image-0.commit").unlink()  # as a run of before has none
+    (out / "image-1" / "summary.json").unlink()
+    monkeypatch.setattr(headline, "code_version", lambda: "VCap-JAX 0.1 at def5678+")
+    told = headlines(*words, "3")
+    assert "at this commit, def5678+: seed 0: unknown, seed 1: abc1234 def5678+, seed 2: def5678+" in told
+    known = json.loads((out / "headline.json").read_text())["image"]
+    assert [one["commits"] for one in known] == [["unknown"], ["abc1234", "def5678+"], ["def5678+"]]
+    monkeypatch.setattr(headline, "code_version", lambda: "VCap-JAX 0.1")
+    assert headline.head() == "unknown"
