@@ -199,6 +199,7 @@ def main() -> int:
         "--torch-attention", default="sdpa", help="or flash_attention_2, where it is installed"
     )
     options = parser.parse_args()
+    options.out = options.out.absolute()  # processes are started in the repository
     options.out.mkdir(parents=True, exist_ok=True)
     if options.compile_for is None:
         return measure(options)

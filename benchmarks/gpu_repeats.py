@@ -93,6 +93,9 @@ def main() -> int:
     options = parser.parse_intermixed_args()
     # Stopped by a time limit, it takes the run with it, which is in a process group of its own.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    if options.steps < 3:
+        parser.error("--steps: give at least 3, so that a run can be killed before its end")
+    options.out = options.out.absolute()  # training is started in the repository
     if options.out.exists():
         parser.error(f"--out {options.out} is there already: name a new folder")
     options.out.mkdir(parents=True)

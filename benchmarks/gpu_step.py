@@ -60,13 +60,16 @@ class Failed(RuntimeError):
     """A side gave no measurement; the message has the end of what it said."""
 
 
-def prepare(folder: Path, size: str | None) -> None:
-    """The checkpoint for TRL, the same one without an end of captions for us, and pictures with a manifest."""
+def prepare(folder: Path, size: str) -> None:
+    """The checkpoint for TRL, the same one without an end of captions for us, and pictures with a manifest.
+
+    size: of a published checkpoint, or "small".
+    """
     model, endless, pictures = folder / "model", folder / "endless", folder / "pictures"
     for unfinished in (model, endless, pictures):
         shutil.rmtree(unfinished, ignore_errors=True)
     command = [sys.executable, str(ROOT / "benchmarks" / "small_policy.py"), f"--out={model}"]
-    command += [f"--visual-tokens={VISUAL_TOKENS}", *([f"--size={size}"] if size else [])]
+    command += [f"--visual-tokens={VISUAL_TOKENS}", *([] if size == "small" else [f"--size={size}"])]
     # On the CPU: the GPU's memory is for what is measured.
     subprocess.run(command, check=True, cwd=ROOT, env=os.environ | {"JAX_PLATFORMS": "cpu"})
     shutil.copytree(model, endless, copy_function=os.link)
@@ -79,7 +82,8 @@ def prepare(folder: Path, size: str | None) -> None:
         path = pictures / f"{index:04}.png"
         picture(VISUAL_TOKENS, seed=index).save(path)
         rows.append(json.dumps({"id": path.stem, "image": str(path)}) + "\n")
-    (folder / "manifest.jsonl").write_text("".join(rows))
+    (folder / "size.txt").write_text(f"{size}\n")
+    (folder / "manifest.jsonl").write_text("".join(rows))  # the last, so that what it lies beside is complete
 
 
 def ours(
@@ -183,7 +187,7 @@ def main() -> int:
         "--out",
         type=Path,
         required=True,
-        help="folder; checkpoint and pictures that lie there are used again",
+        help="folder; checkpoint and pictures that lie there are used again, if they are of this size",
     )
     parser.add_argument("--prepare", action="store_true", help="only write checkpoint and pictures")
     parser.add_argument("--size", choices=("2B", "4B"), default="2B", help="of the policy")
@@ -199,17 +203,21 @@ def main() -> int:
     options = parser.parse_intermixed_args()
     # Stopped by a time limit, it takes its runs with it.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    options.out = options.out.absolute()  # processes are started in the repository
+    size = "small" if options.small else options.size
     if not (options.out / "manifest.jsonl").exists():
         options.out.mkdir(parents=True, exist_ok=True)
         begin = time.monotonic()
-        prepare(options.out, None if options.small else options.size)
+        prepare(options.out, size)
         print(f"checkpoint and pictures took {time.monotonic() - begin:.0f} s", flush=True)
+    noted = options.out / "size.txt"
+    if (there := noted.read_text().strip() if noted.exists() else "unknown") != size:
+        parser.error(
+            f"--out {options.out} holds a checkpoint of another size ({there}, not {size}): name another folder"
+        )
     if options.prepare:
         return 0
-    result: dict[str, Any] = {
-        "size": "small" if options.small else options.size,
-        "settings": options.settings,
-    }
+    result: dict[str, Any] = {"size": size, "settings": options.settings}
     sides = {
         "this package": lambda: ours(
             options.out, options.steps, options.memory, options.settings, options.limit_s, options.trace

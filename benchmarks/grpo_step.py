@@ -144,6 +144,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=2, help="times that each side runs")
     parser.add_argument("--sweep", action="store_true", help="256 to 4,096 visual tokens, and G from 4 to 16")
     options = parser.parse_args()
+    options.out = options.out.absolute()  # training is started in the repository
     settings = [(1024, 8)]
     if options.sweep:
         settings = [(256, 8), (1024, 4), (1024, 8), (1024, 16), (4096, 8)]

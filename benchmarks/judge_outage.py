@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -66,7 +65,7 @@ class Judge:
         )
 
     def kill(self) -> None:
-        os.kill(self._process.pid, signal.SIGKILL)
+        self._process.kill()  # of one that has ended nothing
         self._process.wait()
 
 
@@ -128,16 +127,9 @@ def results(folder: Path) -> dict[str, Any]:
     return {"rows": rows, "rewards": rewards}
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--work", type=Path, required=True, help="a folder that does not exist yet")
-    work = parser.parse_args().work
-    work.mkdir(parents=True)
+def compared(work: Path, judge: Judge) -> dict[str, Any]:
+    """The three runs in ``work``, and what of the later two is as in the first."""
     report: dict[str, Any] = {}
-
-    judge = Judge()
     print("undisturbed", flush=True)
     code, output = run(work / "undisturbed", judge, None, 0)
     assert code == 0, output
@@ -167,7 +159,6 @@ def main() -> int:
         env={**os.environ, "JAX_PLATFORMS": "cpu"},
         check=False,
     )
-    judge.kill()
     assert resumed.returncode == 0, resumed.stdout + resumed.stderr
     rows = read_metrics(work / "away" / "metrics.jsonl")
     report["away"] |= {
@@ -175,7 +166,21 @@ def main() -> int:
         "store_hits_after": sum(int(row["judge/store_hits"]) for row in rows),
         "same": results(work / "away") == expected,
     }
-    report["candidates"] = len(expected["rewards"])
+    return report | {"candidates": len(expected["rewards"])}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--work", type=Path, required=True, help="a folder that does not exist yet")
+    work = parser.parse_args().work
+    work.mkdir(parents=True)
+    judge = Judge()
+    try:
+        report = compared(work, judge)
+    finally:
+        judge.kill()
     print(json.dumps(report, indent=1))
     (work / "report.json").write_text(json.dumps(report, indent=1) + "\n")
     return 0 if report["back"]["same"] and report["away"]["same"] and report["away"]["status"] else 1

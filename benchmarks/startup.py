@@ -40,7 +40,7 @@ def first(self, row):
         seen[f"step_{row['step']}_seconds"] = row["seconds/step"]
         seen[f"step_{row['step']}_compiles"] = row["compiles"]
         if row["step"] == 1:
-            seen["before_step_1"] = {key: seen[key] for key in ("compile_seconds", "compilations", "cache_hits")}
+            seen["by_end_of_step_1"] = {key: seen[key] for key in ("compile_seconds", "compilations", "cache_hits")}
     write(self, row)
 MetricsWriter.write = first
 sys.argv = sys.argv[1:]
@@ -75,6 +75,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="new folder for the runs and the result")
     parser.add_argument("--modality", choices=("image", "video"), default="image")
     options = parser.parse_args()
+    options.out = options.out.absolute()  # training is started in the repository
     options.out.mkdir(parents=True)
     cache = options.out / "cache"
     starts = {"without a cache": None, "filling the cache": cache, "with the cache": cache}
