@@ -6,11 +6,12 @@
 The small random Qwen3-VL of ``small_policy.py`` in float32 draws G captions of exactly 192 tokens for each of a few
 pictures, with the paper's sampling rules. --torch-python is an environment with torch and transformers; ``generate``
 gets one picture at a time with num_return_sequences=G, vLLM all requests at once with n=G, this package all groups
-as one step. Times are from the pictures' pixels to the last token, weights loaded and programs compiled; greedy
-captions must be equal. The three never run side by side. This package and ``generate`` take turns, --rounds times,
-vLLM draws as often before its server is stopped; the least time of each is reported, since what else a machine does
-only adds to it. The vision tower's part is reported apart: this package and ``generate`` both run it once per picture,
-and what the captions of a group share is in the rest.
+as one step. Times are from the pictures' files to the last token, weights loaded and programs compiled; vLLM gets the
+pictures as the rollout engine sends them, read and resized here and then as PNG, which its server prepares once more.
+Greedy captions must be equal. The three never run side by side. This package and ``generate`` take turns, --rounds
+times, vLLM draws as often before its server is stopped; the least time of each is reported, since what else a machine
+does only adds to it. The vision tower's part is reported apart: this package and ``generate`` both run it once per
+picture, and what the captions of a group share is in the rest.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +53,8 @@ from vcap_jax.training.compile_counter import CompileCounter
 
 ROOT = Path(__file__).resolve().parent.parent
 PROMPT = "Describe the image."
+Readers = Sequence[Callable[[], Example]]
+"""Of each picture: reads its file and makes a prompt of it, which is a part of the work that is timed."""
 GREEDY = SamplingConfig(temperature=0.0, top_p=1.0, top_k=0, repetition_penalty=1.0)
 DRAWN = SamplingConfig(temperature=1.0, top_p=0.9, top_k=50, repetition_penalty=1.05)
 
@@ -89,24 +93,24 @@ def prepare(folder: Path, visual_tokens: int, pictures: int) -> list[Path]:
     return files
 
 
-def load(folder: Path) -> tuple[Policy, list[Example]]:
-    """Policy and prompts on our side."""
+def load(folder: Path) -> tuple[Policy, Readers]:
+    """The policy on our side, and what makes its prompts."""
     placement = Placement.build(MeshConfig())
     policy = load_policy(ModelConfig(path=str(folder / "model")), placement=placement)
-    reader = example_loader(policy.processor, image_prompt=PROMPT, video_prompt=PROMPT)
-    return policy, [reader(sample) for sample in read_manifest(folder / "manifest.jsonl")]
+    reader = example_loader(policy.processor, image_prompt=PROMPT, video_prompt=PROMPT, judged=False)
+    return policy, [partial(reader, sample) for sample in read_manifest(folder / "manifest.jsonl")]
 
 
 class Ours:
     """The group sampler on the policy's prompts, warm: both programs have run once."""
 
-    def __init__(self, policy: Policy, examples: Sequence[Example], options: argparse.Namespace) -> None:
-        self._policy, self._prompts = policy, [example.prompt for example in examples]
+    def __init__(self, policy: Policy, readers: Readers, options: argparse.Namespace) -> None:
+        self._policy, self._readers = policy, readers
         self._encode = vision_encoder(policy.graphdef)
         self._greedy = self._sampler(GREEDY, 1, options.greedy_tokens, options.prefill_chunk)
         self._drawn = self._sampler(DRAWN, options.group_size, options.tokens, options.prefill_chunk)
         greedy, _ = self._draw(self._greedy)
-        self._captions = [greedy[i][0].tolist() for i in range(len(examples))]
+        self._captions = [greedy[i][0].tolist() for i in range(len(readers))]
         self._draw(self._drawn)
 
     def _sampler(self, sampling: SamplingConfig, group: int, tokens: int, prefill_chunk: int) -> GroupSampler:
@@ -114,7 +118,7 @@ class Ours:
         config = RolloutConfig(
             group_size=group,
             max_completion_length=tokens,
-            groups_per_batch=len(self._prompts),
+            groups_per_batch=len(self._readers),
             prefill_chunk=prefill_chunk,
             sampling=sampling,
         )
@@ -125,13 +129,13 @@ class Ours:
 
     def _draw(self, sampler: GroupSampler) -> tuple[dict[int, np.ndarray], float]:
         """Captions, and the seconds that the vision tower took."""
-        policy = self._policy
+        policy, prompts = self._policy, [read().prompt for read in self._readers]
         buckets = Buckets(token_multiple=64, patch_multiple=256)
-        batch = collate(self._prompts, buckets, policy.processor.merge_size)
+        batch = collate(prompts, buckets, policy.processor.merge_size)
         begin = time.perf_counter()
         features = jax.block_until_ready(self._encode(policy.trainable, policy.frozen, batch))
         vision = time.perf_counter() - begin
-        groups = PromptGroups(batch, features, range(len(self._prompts)))
+        groups = PromptGroups(batch, features, range(len(prompts)))
         found = sampler.stream_batches(policy.trainable, policy.frozen, [groups], seed=0, step=0)
         return {group.index: group.tokens for group in found}, vision
 
@@ -160,16 +164,16 @@ def transformers(folder: Path, files: Sequence[Path], options: argparse.Namespac
     return Side(found["greedy"], found["seconds"], found["tokens"], found["vision"])
 
 
-def vllm(folder: Path, policy: Policy, examples: Sequence[Example], options: argparse.Namespace) -> Side:
+def vllm(folder: Path, policy: Policy, readers: Readers, options: argparse.Namespace) -> Side:
     """A server of its own; requests as the rollout engine makes them, but no token ends a caption."""
     # Left alone, vLLM for CPUs keeps a core for its front end: on two cores half of the machine.
     os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", ",".join(map(str, sorted(os.sched_getaffinity(0)))))
     options.more = ["--max-model-len=8192", "--no-enable-prefix-caching", *options.vllm_option]
     with served(folder / "model", "float32", options, folder / "vllm.log") as url:
-        return asyncio.run(_ask(url, policy, examples, options))
+        return asyncio.run(_ask(url, policy, readers, options))
 
 
-async def _ask(url: str, policy: Policy, examples: Sequence[Example], options: argparse.Namespace) -> Side:
+async def _ask(url: str, policy: Policy, readers: Readers, options: argparse.Namespace) -> Side:
     async with rollout_session() as session:
         server = VllmServer(
             url, session, VllmConfig(timeout_s=1200, load_timeout_s=120, attempts=1), say=print
@@ -178,9 +182,10 @@ async def _ask(url: str, policy: Policy, examples: Sequence[Example], options: a
 
         async def one(index: int, sampling: SamplingConfig, captions: int, tokens: int) -> list[list[int]]:
             rules = rules_of(policy, sampling, captions, tokens)
+            example = readers[index]()
             body = group_request(
-                examples[index].prompt,
-                examples[index].request,
+                example.prompt,
+                example.request,
                 rules,
                 policy.processor,
                 model=server.model,
@@ -191,7 +196,7 @@ async def _ask(url: str, policy: Policy, examples: Sequence[Example], options: a
             return [choice["token_ids"] for choice in sorted(answer["choices"], key=lambda c: c["index"])]
 
         async def all_of(sampling: SamplingConfig, captions: int, tokens: int) -> list[list[list[int]]]:
-            asked = (one(i, sampling, captions, tokens) for i in range(len(examples)))
+            asked = (one(i, sampling, captions, tokens) for i in range(len(readers)))
             return list(await asyncio.gather(*asked))
 
         greedy = [captions[0] for captions in await all_of(GREEDY, 1, options.greedy_tokens)]
@@ -253,13 +258,13 @@ def main() -> None:
         folder = options.out / str(visual_tokens)
         folder.mkdir()
         files = prepare(folder, visual_tokens, options.pictures)
-        policy, examples = load(folder)
-        here = Ours(policy, examples, options)
+        policy, readers = load(folder)
+        here = Ours(policy, readers, options)
         turns = [(here.timed(), transformers(folder, files, options)) for _ in range(options.rounds)]
         mine = quickest([turn[0] for turn in turns])
         sides = {"transformers": quickest([turn[1] for turn in turns])}
         if options.vllm:
-            sides["vllm"] = vllm(folder, policy, examples, options)
+            sides["vllm"] = vllm(folder, policy, readers, options)
         for name, side in sides.items():
             same(mine, side, name)
         for name, side in {"this package": mine, **sides}.items():
