@@ -129,8 +129,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("runs", nargs="+", type=Path, help="folders of runs of the embedded world")
     parser.add_argument("--parts", type=int, default=6, help="of each run")
-    parser.add_argument("--output", type=Path, help="the same as JSON")
+    parser.add_argument("--output", type=Path, help="the same as JSON, by folder as it was given")
     options = parser.parse_args(arguments)
+    if len(set(options.runs)) < len(options.runs):
+        parser.error("a run is given twice: name each once")
     tokenizer = AutoTokenizer.from_pretrained(str(BACKBONE_FOLDER))
 
     def tokens(caption: str) -> int:
@@ -145,11 +147,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
             )
         scenes = read_scenes(run / "data" / "train")
         candidates = [one for one, _ in read_candidates(run / "judgements.sqlite")]
-        steps = 1 + max(one.step for one in candidates)
+        steps = 1 + max((one.step for one in candidates), default=-1)
         paid = partial(advantages, config=config, tokens=tokens)
         rows = pay(candidates, scenes, options.parts, steps, paid)
+        if not rows:
+            raise SystemExit(f"{run}: no group has captions of different rewards yet; wait for more steps")
         print(*lines(str(run), rows, steps), "", sep="\n")
-        made[run.name] = {trait: [asdict(one) for one in by_part] for trait, by_part in rows.items()}
+        made[str(run)] = {trait: [asdict(one) for one in by_part] for trait, by_part in rows.items()}
     if options.output is not None:
         lines_of_runs = (f"{json.dumps(run)}: {json.dumps(rows)}" for run, rows in made.items())
         options.output.write_text("{\n" + ",\n".join(lines_of_runs) + "\n}\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks import what_pays
 from benchmarks.what_pays import SECOND, advantages, lines, pay, traits
 from vcap_jax.configuration import load_config
 from vcap_jax.reward.store import StoredCandidate
@@ -105,3 +107,23 @@ def test_a_part_without_captions_says_so() -> None:
     table = list(lines("run", rows, steps=2))
     assert table[1].split() == ["steps", "1", "to", "1", "2", "to", "2"]
     assert next(line for line in table if line.startswith(SECOND)).split()[-3:] == ["50.0%", "+0.71", "0.0%"]
+
+
+def test_runs_of_one_name_are_told_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = load_config(RunConfig, [ROOT / "configs" / "embedded" / "video.yaml"], [])
+    monkeypatch.setattr(what_pays, "load_config", lambda _, files: config)
+    monkeypatch.setattr(what_pays, "read_scenes", lambda folder: {"a": CLIP})
+    paid = {store: group(0, (ONE, 0.0), (TWO, 1.0)) for store in ("seed-0/e1", "seed-1/e1")}
+    monkeypatch.setattr(
+        what_pays, "read_candidates", lambda store: ((one, None) for one in paid.get(str(store.parent), ()))
+    )
+    made = tmp_path / "pays.json"
+    what_pays.main([*paid, "--output", str(made)])
+    assert list(json.loads(made.read_text())) == list(paid)
+    with pytest.raises(SystemExit):
+        what_pays.main(["seed-0/e1", "seed-0/e1/"])
+    assert "given twice" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="seed-2/e1: no group has captions of different rewards yet"):
+        what_pays.main(["seed-2/e1"])
