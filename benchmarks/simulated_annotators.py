@@ -44,9 +44,13 @@ def main() -> int:
     args = parser.parse_args()
     study, truth = read_study(args.folder), read_truth(args.folder)
     records = decided(args.folder, study)
-    if records is None or not records.answers:
-        asyncio.run(annotate(study, truth, args.error))
-        records = decided(args.folder, study)
+    if records is not None and records.answers:
+        raise SystemExit(
+            f"{args.folder} has answers already, of whatever errors: make the study anew in another folder, or move "
+            f"its {ANSWERS} elsewhere"
+        )
+    asyncio.run(annotate(study, truth, args.error))
+    records = decided(args.folder, study)
     assert records is not None, "annotators leave answers"
     propositions = [one for ones in study.propositions.values() for one in ones]
     results = results_of(study.items, study.propositions, records)
