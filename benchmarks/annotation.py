@@ -31,6 +31,7 @@ from vcap_jax.run.command_line import guarded
 ROOT = Path(__file__).resolve().parent.parent
 FIRST_PAGE = (
     "/annotate",
+    "/static/icon.svg",
     "/static/style.css",
     "/static/theme.js",
     "/static/annotate.js",

@@ -120,7 +120,8 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=int, default=usual, help=f"of the kernel chunked ({usual})")
     parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16"])
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--shapes", nargs="+", default=[shape.name for shape in SHAPES])
+    names = [shape.name for shape in SHAPES]
+    parser.add_argument("--shapes", nargs="+", choices=names, default=names)
     args = parser.parse_args()
     chunked = attention.Chunked(queries=args.queries, scores=args.scores, diagonal=args.diagonal)
     kernels = [chunked if name == "chunked" else attention.kernel(name) for name in args.kernels]

@@ -8,7 +8,8 @@ their starting policies, trained policies and references wrote; who wrote the sa
 scenes are laid out as the public benchmarks have their data, and the embedded judge answers their questions. What is
 true is counted. Prints for each captioner the counted coverage and correctness beside every figure, and for each figure
 its rank correlation (Kendall's tau) with the counted truth, the harmonic mean of coverage and correctness, and with the
-number of words.
+number of words. What is not finite for a captioner (the share of true claims where nothing is claimed) is null, and has
+no ranks.
 """
 
 from __future__ import annotations
@@ -61,6 +62,8 @@ BENCHMARKS: Mapping[Modality, Sequence[tuple[type[Benchmark[object]], Callable[.
 }
 
 Captions = Mapping[str, str]
+Figures = Mapping[str, float | None]
+COUNTED = ("both", "coverage", "correct", "words")
 
 
 def captioners(scenes: Mapping[str, Scene]) -> dict[str, Captions]:
@@ -140,41 +143,53 @@ def measured(
     by: Mapping[str, Captions],
     judge: JudgeConfig,
     work: Path,
-) -> dict[str, dict[str, float]]:
+) -> dict[str, Figures]:
     """Truth and figures, by captioner."""
     for kind, write in BENCHMARKS[modality]:
         write(work / kind.name, scenes)
-    rows: dict[str, dict[str, float]] = {}
+    rows: dict[str, Figures] = {}
     for name, captions in by.items():
-        rows[name] = truth(scenes, captions)
+        found = truth(scenes, captions)
         for kind, _ in BENCHMARKS[modality]:
-            rows[name] |= scored(kind, work / kind.name, captions, judge)
-        print(f"{modality}, {name}: " + ", ".join(f"{k} {v:.1f}" for k, v in rows[name].items()), flush=True)
+            found |= scored(kind, work / kind.name, captions, judge)
+        print(f"{modality}, {name}: " + ", ".join(f"{k} {v:.1f}" for k, v in found.items()), flush=True)
+        rows[name] = {key: finite(value) for key, value in found.items()}
     return rows
 
 
-def ranks(rows: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, float]]:
-    """Kendall's tau of each figure with what was counted, over the captioners; IR counts downwards."""
-    columns = {key: np.array([row[key] for row in rows.values()]) for key in next(iter(rows.values()))}
-    found: dict[str, dict[str, float]] = {}
+def finite(value: float) -> float | None:
+    """JSON has no NaN."""
+    return value if np.isfinite(value) else None
+
+
+def ranks(rows: Mapping[str, Figures]) -> dict[str, Figures]:
+    """Kendall's tau of each figure with what was counted, over the captioners; IR counts downwards. Only of what all
+    captioners have; None where all have the same."""
+    columns = {
+        key: np.array([row[key] for row in rows.values()])
+        for key in next(iter(rows.values()))
+        if all(row[key] is not None for row in rows.values())
+    }
+    found: dict[str, Figures] = {}
     for name, values in columns.items():
-        if name in ("coverage", "correct", "both", "words"):
+        if name in COUNTED:
             continue
         signed = -values if name.endswith(" ir") else values
         found[name] = {
-            against: float(kendalltau(signed, columns[against]).statistic)
-            for against in ("both", "coverage", "correct", "words")
+            against: finite(float(kendalltau(signed, columns[against]).statistic))
+            for against in COUNTED
+            if against in columns
         }
     return found
 
 
-def table(rows: Mapping[str, Mapping[str, float]]) -> str:
+def table(rows: Mapping[str, Figures]) -> str:
     """Rows of figures as text for a page."""
-    columns = list(next(iter(rows.values())))
+    columns = list(next(iter(rows.values()), {}))
     lines = ["| | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]
-    lines += [
-        f"| {name} | " + " | ".join(f"{row[key]:.2f}" for key in columns) + " |" for name, row in rows.items()
-    ]
+    for name, row in rows.items():
+        cells = ("" if value is None else f"{value:.2f}" for value in row.values())
+        lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

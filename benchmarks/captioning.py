@@ -152,7 +152,8 @@ def main() -> None:
     options.out.mkdir(parents=True)
     results = []
     print(
-        f"{'visual tokens':>14}  {'side':<22}{'pictures/s':>11}{'ours / it':>11}{'seconds':>10}", flush=True
+        f"{'visual tokens':>14}  {'side':<22}{'pictures/s':>11}{'ours / it':>11}{'seconds':>10}{'same':>7}",
+        flush=True,
     )
     for visual_tokens in options.visual_tokens:
         folder = options.out / str(visual_tokens)

@@ -47,20 +47,29 @@ _COUNTERS = re.compile(
 )
 
 
-def marked(pixels: np.ndarray, mark: int) -> np.ndarray:
-    """The picture with a corner of one grey: no server has seen it before."""
+def new_mark() -> np.ndarray:
+    """uint8 [64, 64, 1], 8 by 8 squares that are black or white by chance: one of 2^64."""
+    squares = np.random.default_rng().integers(0, 2, (8, 8, 1), np.uint8)
+    return 255 * squares.repeat(8, axis=0).repeat(8, axis=1)
+
+
+def marked(pixels: np.ndarray, mark: np.ndarray) -> np.ndarray:
+    """The picture with a mark in its corner: no server has seen it before."""
     pixels = pixels.copy()
-    pixels[:32, :32] = mark
+    height, width = pixels.shape[:2]
+    pixels[:64, :64] = mark[:height, :width]
     return pixels
 
 
-def image_media(path: Path, settings: JudgeMediaSettings, mark: int) -> EncodedMedia:
+def image_media(path: Path, settings: JudgeMediaSettings, mark: np.ndarray) -> EncodedMedia:
     """A photograph as a run would send it."""
     picture = encode_picture(marked(decode_image(path), mark), settings)
     return EncodedMedia(modality="image", duration=0.0, pictures=(picture,))
 
 
-def video_media(path: Path, settings: JudgeMediaSettings, frames: VideoSettings, mark: int) -> EncodedMedia:
+def video_media(
+    path: Path, settings: JudgeMediaSettings, frames: VideoSettings, mark: np.ndarray
+) -> EncodedMedia:
     """A clip as a run would send it."""
     index = index_video(path)
     indices = choose_frames(index, frames).tolist()
@@ -182,7 +191,7 @@ def main() -> None:
     results = {}
     for lead in (True, False):
         # Nothing may be left in the caches from the measurement before, or from another call of this command.
-        mark = time.time_ns() // 1000 % 250
+        mark = new_mark()
         media = {str(path): image_media(path, settings, mark) for path in options.image}
         media |= {str(path): video_media(path, settings, frames, mark) for path in options.video}
         judge = JudgeConfig(
