@@ -62,11 +62,14 @@ LONGEST_FIRST = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Puts the longest files first. Skips `live` tests by name where torch is missing; elsewhere makes the PyTorch
-    packages importable first."""
+    """Puts the longest files first. What is `long` is `slow`. Skips `live` tests by name where torch is missing;
+    elsewhere makes the PyTorch packages importable first."""
     rank = {TESTS / name: place for place, name in enumerate(LONGEST_FIRST)}
     assert all(path.exists() for path in rank), "LONGEST_FIRST names a file that is gone"
     items.sort(key=lambda item: rank.get(item.path, len(rank)))
+    for item in items:
+        if item.get_closest_marker("long"):
+            item.add_marker("slow")
     live = [item for item in items if item.get_closest_marker("live")]
     if not live:
         return

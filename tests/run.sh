@@ -5,7 +5,8 @@
 #   bash tests/run.sh --live           # also installs the PyTorch implementations and compares with them live, and
 #                                      # Playwright, which tries the pages in Chromium where that is installed
 #   bash tests/run.sh --lowest         # with the oldest version of each package that pyproject.toml allows
-#   bash tests/run.sh -m slow          # the slow tests, which are left out otherwise; -m "" runs all
+#   bash tests/run.sh -m slow          # the slow tests, which are left out otherwise; -m "" runs all, -m "not long"
+#                                      # those that take at most ten seconds each
 #   bash tests/run.sh -k objective     # whatever follows goes to pytest
 #
 # Each way has an environment of its own, so that the default tests really run without torch.

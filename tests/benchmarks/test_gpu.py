@@ -91,7 +91,7 @@ def test_bytes_a_token_cannot_do_without():
     assert read["captions"] == 16 * 768 * token
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_measures_decoding_and_updates():
     placement = gpu_programs.one_device(jax.devices()[0])
     model = small_model(placement)
@@ -235,7 +235,7 @@ class Deaf(attention.Chunked):
         return super().forward(queries, keys, values, None, causal=causal)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_checks_of_attention_find_a_wrong_kernel():
     groups = ((96, 2, 64, (96, 31)), (64, 3, 32, (50, 0)))
     right = list(
@@ -267,7 +267,7 @@ def test_checks_of_new_tokens_find_a_wrong_kernel():
     assert any(not check.passed for check in gpu_correctness.decode_checks(Forgetful(), sizes))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_without_a_gpu_it_says_so(tmp_path: Path):
     command = [sys.executable, "benchmarks/gpu.py", f"--out={tmp_path}", "--parts", "decode"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
@@ -305,7 +305,7 @@ def test_transformers_that_cannot_be_started_is_a_row(tmp_path: Path):
     assert "FAILED" in gpu.side_line(row, None)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_checks_of_a_model_pass_for_a_right_kernel_only():
     right = gpu_correctness.model_checks(attention.Chunked(queries=128, scores=1 << 14, whole=0))
     assert [check for check in right if not check.passed] == []

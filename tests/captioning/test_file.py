@@ -391,7 +391,7 @@ def test_rows_that_are_added_at_the_end_of_a_manifest_are_for_another_time(tmp_p
     assert [caption.id for caption in read_caption_file(tmp_path / "out.jsonl")] == ["000", "001", "002"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_shares_of_a_real_policys_draws_are_those_of_one(tmp_path: Path) -> None:
     """Groups decode beside others than alone, and in other batches."""
     write_dataset(tmp_path / "in" / "image", "image", "shared", 7, seed=0)

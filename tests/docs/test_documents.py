@@ -154,7 +154,7 @@ def test_pools_are_joined_by_their_page_whichever_of_them_has_a_sample(tmp_path,
     assert both["a"].segments == (cut, cut)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("page", ["README.md", "docs/python.md"])
 def test_python_on_a_page_runs_as_it_stands(page, tmp_path):
     (source,) = CODE.findall((ROOT / page).read_text(encoding="utf-8"))

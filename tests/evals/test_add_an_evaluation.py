@@ -38,7 +38,7 @@ def block(language: str) -> str:
     return text
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_page_leads_to_columns_files_and_a_picture(tmp_path: Path) -> None:
     write_dataset(tmp_path / "own", "image", "heldout", 3, seed=5)
     rows = [json.loads(line) for line in (tmp_path / "own" / MANIFEST).open(encoding="utf-8")]

@@ -109,7 +109,7 @@ def test_a_signal_is_heard_while_the_judge_does_not_answer(
         in_a_step()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_signal_is_heard_while_the_judge_is_not_ready(
     servers: tuple[ScriptedJudge, ScriptedJudge],
 ) -> None:

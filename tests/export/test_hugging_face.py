@@ -232,7 +232,7 @@ def test_adapters_are_written_as_they_were_trained(lora_run, tmp_path, options, 
     assert {str(array.dtype) for array in tensors.values()} == {stored}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_command_says_what_rounding_leaves_of_adapters(lora_run, tmp_path):
     """Adapters a thousand times smaller than the random ones lose much of what they add to bfloat16 matrices."""
     run = RunFolder(tmp_path / "run")

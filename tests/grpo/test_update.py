@@ -246,7 +246,7 @@ def test_captions_drawn_ahead_go_on_with_other_buckets(before: int, now: int) ->
     np.testing.assert_allclose(jnp.where(mask, ours, 0), jnp.where(mask, theirs, 0), atol=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_captions_drawn_ahead_are_weighed_by_the_ratio_of_the_two_policies() -> None:
     """The gradient is that of the clipped objective on log-probabilities of either policy, each computed alone."""
     step = drawn(2)

@@ -35,7 +35,7 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("kills", [2, 20])
 def test_nothing_acknowledged_is_lost_in_kills_at_any_moment(tmp_path, kills):
     settings = Settings(annotators=("anna",), overlap=0)

@@ -38,7 +38,7 @@ def test_a_dry_run_prints_everything_and_starts_nothing(node: Path) -> None:
     assert not (node / "run.logs").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_more_groups_decode_at_once_where_the_state_is_cut_over_more_gpus(node: Path) -> None:
     def groups(*arguments: str) -> tuple[str, ...]:
         done = start(node, "h800_8x.sh", "--dry-run", *arguments)

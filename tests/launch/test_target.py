@@ -88,7 +88,7 @@ def test_the_scripts_see_the_entry(checkout: Path) -> None:
     assert "x900xN" in unknown.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_preflight_checks_a_run_for_the_target(checkout: Path, node: Path) -> None:
     model = shlex.quote(f"model.path={node / 'model'}")
     command = f"{COMMANDS[1]} {model}"
@@ -101,7 +101,7 @@ def test_preflight_checks_a_run_for_the_target(checkout: Path, node: Path) -> No
     assert "which does not run on x900; set one of cudnn, chunked" in refused.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_launch_script_divides_the_node(checkout: Path, node: Path) -> None:
     files = {"DIR": str(node / "model"), "FILE": str(node / "rows.jsonl"), "node": str(node)}
     command = COMMANDS[3].replace(

@@ -104,7 +104,7 @@ def test_two_steps_change_what_is_trained_and_nothing_else(checkpoint: Path, tra
     assert summary["steps"] == 2
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_run_that_was_stopped_goes_on_to_the_same_end(
     checkpoint: Path, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

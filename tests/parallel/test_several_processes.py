@@ -149,7 +149,7 @@ def same_steps(here: Path, there: Path, steps: int, *, evaluated: bool = True) -
             assert value == pytest.approx(other[name], rel=2e-3, abs=2e-6, nan_ok=True), (name, one["step"])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_two_processes_follow_one_and_a_killed_run_goes_on_elsewhere(data, tmp_path):
     """The two have in the host's memory what can wait there, the one has not: nothing else is different."""
     folder = tmp_path / "shared"
@@ -335,7 +335,7 @@ def test_where_jax_finds_no_other_processes_that_is_told() -> None:
     assert "Traceback" not in told.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_process_that_the_others_do_not_join_says_so_when_jax_aborts_it() -> None:
     """It was a stack of C++ alone."""
     coordinator = f"127.0.0.1:{ports_for_servers(1)[0]}"

@@ -233,7 +233,7 @@ def caption_loss(params: Any, features: VisualFeatures, batch: dict[str, Any]) -
     return -(logprobs * batch["advantages"][..., None]).mean()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_hidden_states_wait_for_the_backward_pass_once_not_on_every_device_of_a_model(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -112,7 +112,7 @@ def check(plan: dict[str, Any], expected: dict[str, float]) -> None:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_flops_on_this_machine_are_those_by_hand(tmp_path: Path) -> None:
     devices = jax.devices()[:2]
     config = load_config(RunConfig, [], [*settings(tmp_path, 2), "model.attention=dense"])

@@ -70,7 +70,7 @@ def test_the_policy_needs_no_memory_for_captions_that_servers_draw() -> None:
     assert not take_turns(paper())
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_plan_tells_of_turns_where_servers_take_them(tmp_path: Path) -> None:
     import jax
 

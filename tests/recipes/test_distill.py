@@ -40,7 +40,7 @@ SMALL = [
 ]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_students_learn_the_best_of_their_teachers(tmp_path: Path) -> None:
     config = load_config(RunConfig, [ROOT / "configs" / "embedded" / "image.yaml"], SMALL)
     folder = RunFolder.open(tmp_path / "all", config)

@@ -197,7 +197,7 @@ def requested_by_url(
     )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_killed_while_scoring_it_asks_nothing_twice(
     server: ScriptedJudge, judge: ByStage, data: Path, captions: Path, tmp_path: Path
 ) -> None:
@@ -239,7 +239,7 @@ def test_killed_while_scoring_it_asks_nothing_twice(
     assert figures(out) == figures(tmp_path / "whole")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_killed_while_captioning_a_served_model_is_asked_for_no_caption_twice(
     server: ScriptedJudge, tmp_path: Path
 ) -> None:

@@ -123,7 +123,7 @@ def weights(run_dir: Path, step: int) -> dict[str, np.ndarray]:
     return flat
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_servers_draw_all_captions_of_a_run(tmp_path, monkeypatch):
     """References and held-out captions too; each of a run's parameters is given once, and a lost server is no end."""
 
@@ -149,7 +149,7 @@ def test_servers_draw_all_captions_of_a_run(tmp_path, monkeypatch):
     assert all(row["rollout/mismatch_mean"] > 0 for row in rows)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_judge_in_turns_changes_nothing_that_is_computed(tmp_path, left_alone):
     """Stopped by SIGTERM, its judge left awake as by a kill, and resumed here, with everything on the host that can
     be."""
@@ -174,7 +174,7 @@ def test_a_judge_in_turns_changes_nothing_that_is_computed(tmp_path, left_alone)
     assert_the_same(folder, left_alone)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_policy_rollout_servers_and_judge_have_the_devices_in_turns(tmp_path, monkeypatch):
     """Nothing is asked of a server outside of its turn, and the state of the training lies on the host in theirs."""
     devices, held = SharedDevices(), list[WaitingState]()
@@ -265,7 +265,7 @@ def test_a_run_leaves_what_it_promises(left_alone):
     assert all(0 <= row["facts/coverage"] <= 1 and 0 <= row["facts/hallucination"] <= 1 for row in rows)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("covered", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_references_of_the_held_out_scenes_are_of_the_pool_that_is_trained_on(
     tmp_path, left_alone, monkeypatch, covered
@@ -352,7 +352,7 @@ def test_killed_and_resumed_is_bit_for_bit_the_same(tmp_path, left_alone):
     assert_the_same(folder, left_alone)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_captions_drawn_ahead_are_found_again_after_a_kill(tmp_path):
     """The checkpoint holds what the weights before it have drawn."""
     alone, folder = tmp_path / "alone", tmp_path / "killed"
@@ -367,7 +367,7 @@ def test_captions_drawn_ahead_are_found_again_after_a_kill(tmp_path):
     assert_the_same(folder, alone)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_what_waits_in_the_hosts_memory_changes_nothing_that_is_computed(tmp_path, left_alone, monkeypatch):
     """Stopped by SIGTERM, with everything on the host that can be, and resumed here, where it is seen to lie there."""
     folder, offload = tmp_path / "waiting", "rollout.offload=[optimizer,reference,parameters]"
@@ -412,7 +412,7 @@ def test_what_waits_in_the_hosts_memory_changes_nothing_that_is_computed(tmp_pat
     assert read_metrics(folder / "metrics.jsonl")[-1]["compiles"] == 0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_stopped_and_killed_and_resumed_is_bit_for_bit_the_same(tmp_path):
     """Ended by Ctrl-C, then killed, and at last left alone; with the programs a user has."""
     left_alone, folder = tmp_path / "alone", tmp_path / "killed"
@@ -453,7 +453,7 @@ def test_video_runs_with_the_local_term(tmp_path):
     assert said[-1].endswith("trained on videos: of images it learned nothing")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_user_data_with_broken_files(tmp_path):
     """Photographs of any size, one truncated and one missing: reported by name and skipped, nothing else lost."""
     from PIL import Image

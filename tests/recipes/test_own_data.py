@@ -67,7 +67,7 @@ def evaluations(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in (folder / "evaluations" / "judged").iterdir()}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_run_tells_whether_training_helped_and_a_resumed_one_tells_the_same(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -117,7 +117,7 @@ def test_a_run_tells_whether_training_helped_and_a_resumed_one_tells_the_same(
     assert any(line.startswith(f"best checkpoint: step {best} by judged/tokens") for line in said)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_supervised_run_is_told_the_same(data: Path, tmp_path: Path) -> None:
     captions = tmp_path / "captions.jsonl"
     rows = [json.loads(line) for line in (data / "train" / "manifest.jsonl").open(encoding="utf-8")]

@@ -114,7 +114,7 @@ def test_a_run_learns_and_leaves_what_other_commands_take(config, left_alone) ->
     assert any(not np.array_equal(ours, np.asarray(theirs)) for ours, theirs in moved)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_starting_policy_does_not_stay_on_the_devices(config, tmp_path, monkeypatch) -> None:
     """Its float32 parameters would lie beside those that are trained for the whole run."""
     loaded = []
@@ -131,7 +131,7 @@ def test_the_starting_policy_does_not_stay_on_the_devices(config, tmp_path, monk
     assert all(leaf.is_deleted() for leaf in jax.tree.leaves(loaded[0].ctx.policy.trainable))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_killed_and_resumed_is_bit_for_bit_the_same(config, left_alone, tmp_path, monkeypatch) -> None:
     """It dies in the evaluation after the second step, then after the third is logged, one after the checkpoint."""
     root, write, results = tmp_path / "killed", MetricsWriter.write, Results.write

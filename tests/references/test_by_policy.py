@@ -60,7 +60,7 @@ def writer(prepared: Prepared) -> CaptionWriter:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_two_processes_write_what_one_does(prepared, writer, tmp_path, monkeypatch) -> None:
     # No judge is asked about any of it, so nothing is compressed for one.
     monkeypatch.setattr(examples, "encode_picture", None)

@@ -182,7 +182,7 @@ def none_failed(futures: list[Future[GroupScores]]) -> None:
             future.result()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_judge_killed_in_the_middle_is_waited_for_and_the_rewards_are_those_of_an_undisturbed_run(
     url: str, tmp_path: Path
 ) -> None:

@@ -33,7 +33,7 @@ def waited(monkeypatch):
 SHORT = {"group_size": 3, "max_completion_length": 40, "shrink": 2, "sampling": PLAIN}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("shrink", [1, 2])
 def test_groups_that_outgrow_short_caches_wait_and_draw_the_same(policy, shrink, waited):
     """Nine groups, three at a time while they are short; each has the captions that it has alone."""
@@ -107,7 +107,7 @@ def test_short_caches_are_of_the_size_that_is_asked_for(policy):
     assert sampler.buckets(1).widths == (20, 40)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_every_shape_of_short_and_long_caches_is_warm(policy, compiled, waited):
     graphdef, params, frozen = policy
     settings = SHORT | {"decode_steps_per_call": 8, "groups_per_batch": 1}

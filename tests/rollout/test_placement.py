@@ -151,7 +151,7 @@ def assert_cut_by_head(cut: dict[str, set[str]]) -> None:
         assert ("tensor" in spec) == (".keys[" in name or ".values[" in name), name
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("mesh", [MeshConfig(fsdp=4), MeshConfig(fsdp=2, tensor=2)], ids=["fsdp", "tensor"])
 def test_groups_that_outgrow_short_caches_on_several_devices_draw_the_same(
     eight: dict, mesh: MeshConfig, monkeypatch: pytest.MonkeyPatch

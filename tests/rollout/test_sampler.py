@@ -235,7 +235,7 @@ def warm(policy):
     return sampler
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_what_has_ended_is_not_decoded(policy, warm, monkeypatch):
     """The shapes of the calls follow the captions: they shrink, and grow again with a new group."""
     _, params, frozen = policy

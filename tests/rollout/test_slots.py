@@ -82,7 +82,7 @@ def given(prompt: PromptBatch, ways: list[list[list[int]]]) -> PromptGroups:
     "shapes",
     [
         {"groups_per_batch": 4},
-        pytest.param({"groups_per_batch": 2, "shrink": 2}, marks=pytest.mark.slow),
+        pytest.param({"groups_per_batch": 2, "shrink": 2}, marks=pytest.mark.long),
         pytest.param({"groups_per_batch": 1, "short_groups": 2, "short_length": 4}, marks=pytest.mark.slow),
     ],
     ids=["one shape", "shrinking", "short caches"],
@@ -113,7 +113,7 @@ def test_each_way_draws_what_its_prompt_draws_by_itself(policy, alone, shapes) -
     assert heard == {(c.index, c.place): c.tokens.tolist() for group in groups for c in group.by_caption()}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("mesh", [MeshConfig(), MeshConfig(fsdp=1, tensor=2)], ids=["groups", "products"])
 def test_each_way_draws_the_same_on_two_devices(policy, alone, mesh) -> None:
     """Which share out the groups, or every product."""

@@ -274,7 +274,7 @@ def test_a_policy_is_prepared_alike_by_all_or_by_none(tmp_path, monkeypatch) -> 
     assert "chunked with dense for new tokens in process 1" in one
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_gradient_without_the_kernel_that_was_chosen_ends_the_run(tmp_path, capsys, monkeypatch) -> None:
     """Of the kernel nothing is to be found in the compiled program, as it is called otherwise here."""
     try:

@@ -277,7 +277,7 @@ def test_a_pool_of_other_scenes_of_the_embedded_world_is_refused(
         check_inputs(training(setting))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_mistake_that_shows_later_is_made_good_in_the_same_folder(
     tmp_path: Path, monkeypatch, capsys
 ) -> None:

@@ -118,7 +118,7 @@ def captions(tmp_path: Path) -> list[str]:
 
 # Half a minute of both cores, and little of its own: processes that meet, one that is lost, and a run that goes on
 # elsewhere are tried by parallel/test_several_processes.py each time, supervised training by recipes/test_sft.py.
-@pytest.mark.slow
+@pytest.mark.long
 def test_supervised_runs_of_two_processes_and_of_one(captions, tmp_path):
     """Two processes are stopped in the middle; one goes on from their checkpoint."""
     folder = tmp_path / "shared"
@@ -143,7 +143,7 @@ def test_supervised_runs_of_two_processes_and_of_one(captions, tmp_path):
     assert json.loads((folder / "summary.json").read_text())["steps"] == STEPS
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_distillation_by_two_processes_and_by_one(tmp_path):
     """The same candidates, scores and choices, and a student with the same losses."""
     settings = [

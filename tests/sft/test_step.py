@@ -105,7 +105,7 @@ def updated(programs: SFTPrograms, micro, steps: int = 1):
     return state, measured
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_step_does_not_depend_on_how_it_is_cut(programs) -> None:
     """Groups with fewer captions weigh by their tokens, in whichever micro-batch they stand."""
     prompts, batch = tiny_prompts(4), targets(groups=4)

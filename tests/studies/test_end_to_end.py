@@ -32,7 +32,7 @@ def reproduce(monkeypatch):
     return reproduce_command
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_two_arms_from_the_command_to_the_report(tmp_path, reproduce, capsys):
     command = ["--seeds", "1", "--workers", "1", "--out", str(tmp_path), *TINY]
     assert reproduce.main(command) == 0, capsys.readouterr().out

@@ -188,7 +188,7 @@ def test_the_command_tells_what_it_looks_at_again(tmp_path, first, capsys):
     assert "looked at again, " in page
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("seeds", "most", "error"), [(5, 11, 0.08), (3, MOST_SEEDS, 0.11)])
 def test_two_looks_find_what_is_not_there_as_often_as_is_said(seeds: int, most: int, error: float) -> None:
     """Two arms without a difference, whose seeds alone vary; the second look as ``settling`` orders it."""

@@ -44,7 +44,7 @@ def test_a_new_token_sees_what_it_should() -> None:
     assert interpreted(Sizes(1, 3, 2, 1, prompt=192, start=128, late=64, dim=64), prompt_splits=2) < BOUND
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("sizes", "splits"),
     [

@@ -191,7 +191,7 @@ def test_weights_are_powers_to_the_last_digits(spread: float) -> None:
     np.testing.assert_allclose(lse[0, 0], np.logaddexp(0, exact), rtol=3e-6, atol=1e-7)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @needs_compiler
 @pytest.mark.parametrize("processor", NARROWER)
 def test_processors_with_narrower_vectors(processor: str, tmp_path_factory) -> None:

@@ -128,7 +128,7 @@ def parameters(path: Path, root: Path) -> dict[str, np.ndarray]:
     return {name: np.asarray(array) for name, array in flat_parameters(policy.merge()).items()}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_two_steps_change_the_decoder_and_leave_the_vision_tower(checkpoint: Path, trained: Path) -> None:
     before, after = parameters(checkpoint, trained), parameters(trained, trained)
     assert before.keys() == after.keys()
@@ -137,7 +137,7 @@ def test_two_steps_change_the_decoder_and_leave_the_vision_tower(checkpoint: Pat
     assert all(row["grad_norm"] > 0 for row in read_metrics(trained / "metrics.jsonl"))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_run_that_was_stopped_goes_on_to_the_same_end(
     checkpoint: Path, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -218,7 +218,7 @@ class Started(Exception):
     """In place of the server, with its command."""
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_run_is_planned(checkpoint: Path) -> None:
     config = configured(checkpoint, "data.max_pixels=16384")
     devices = jax.devices()[:1]
@@ -346,7 +346,7 @@ def one() -> tuple[object, object]:
     return on_devices(MeshConfig(fsdp=1))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     "axes",
     [

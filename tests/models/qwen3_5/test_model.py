@@ -139,7 +139,7 @@ def test_gradients_through_the_memories_of_the_shared_prefix() -> None:
     assert np.abs(ours[1].embeddings).max() > 0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("remat", ["layer", "dots_attention"])
 def test_what_is_computed_again_is_the_same(remat: str) -> None:
     ours, gradients = value_and_gradients(shared, remat)

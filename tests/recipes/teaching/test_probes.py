@@ -74,7 +74,7 @@ def test_answers_about_pairs_of_frames_change_with_what_happens() -> None:
     assert seen > 10
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("modality", "grid"), [("image", (4, 4)), ("video", (3, 3))])
 def test_probes_learn_what_the_tokens_at_a_place_hold(modality: str, grid: tuple[int, int]) -> None:
     """Each token holds the shape at the place that lies nearest to it: that can be read, colours cannot."""

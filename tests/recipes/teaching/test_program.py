@@ -16,7 +16,7 @@ from vcap_jax.recipes.teaching import program
 from vcap_jax.recipes.teaching.stages import Course
 from vcap_jax.world.backbone import backbone_config
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 COURSE = Course(
     modalities=("image", "video"),

@@ -55,7 +55,7 @@ def pictures(pupil: Pupil, count: int) -> tuple[np.ndarray, list]:
     return np.stack([pupil.prompts["image"].patches(render(scene)) for scene in scenes]), scenes
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_loss_is_that_of_the_answers_alone(pupil: Pupil) -> None:
     """Against the log-probabilities of plain prompts, each a whole chat of one question."""
     patches, _ = pictures(pupil, 1)
@@ -76,7 +76,7 @@ def test_the_loss_is_that_of_the_answers_alone(pupil: Pupil) -> None:
     assert float(found) == pytest.approx(np.mean(losses), rel=1e-4)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_decoder_learns_and_the_tower_stays(pupil: Pupil) -> None:
     patches, _ = pictures(pupil, 2)
     model, packer = pupil.model(), Packer(processor())
@@ -91,7 +91,7 @@ def test_the_decoder_learns_and_the_tower_stays(pupil: Pupil) -> None:
     assert (np.asarray(after["text"]["embed_tokens"]) != np.asarray(before["text"]["embed_tokens"])).any()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_tower_learns_what_its_probes_ask_for(pupil: Pupil) -> None:
     patches, scenes = pictures(pupil, 8)
     wanted = Wanted(

@@ -15,7 +15,7 @@ from vcap_jax.world.backbone import BACKBONE_FOLDER
 ROOT = Path(__file__).resolve().parents[4]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_reading_a_tokenizer_says_nothing() -> None:
     code = (
         "from vcap_jax.models.qwen3_vl.processing import Processor\n"
