@@ -364,7 +364,6 @@ def test_a_wrong_key_costs_no_work(
             summary = folder.root / "e1" / "summary.json"
             with pytest.MonkeyPatch.context() as first:
                 first.setattr(self_improve, "run", lambda *_, **__: summary.write_text("{}"))
-                first.setattr(self_improve, "_reward", lambda _: (0.0, 0.0))
                 self_improve.self_improve(config, folder, rounds=2, say=lambda _: None)
 
     with pytest.raises(JudgeUnavailable, match="refuses the key"):
