@@ -14,7 +14,7 @@ from PIL import Image
 from vcap_jax.report.charts import finish_axes, moving_average, small_multiples
 from vcap_jax.report.evaluations import Results
 from vcap_jax.report.intervals import Value
-from vcap_jax.report.plots import _component_panels, _evaluation_panels, plot_comparison, plot_run
+from vcap_jax.report.plots import component_panels, evaluation_panels, plot_comparison, plot_run
 from vcap_jax.report.summary import FactCounts, fact_shares
 
 ROW = {
@@ -99,7 +99,7 @@ def test_only_what_is_told_to_be_a_share_is_drawn_in_per_cent() -> None:
         evaluation(9, ("cut",), cut=0.5, inventions=0.4, reward=0.7),
     ]
     drawn = []
-    for draw in _evaluation_panels("own", several):
+    for draw in evaluation_panels("own", several):
         axes = Figure().add_subplot()
         draw(axes, [])
         drawn.append(
@@ -113,7 +113,7 @@ def test_many_curves_of_a_panel_are_told_apart() -> None:
     names = tuple(f"share {number}" for number in range(8))
     several = [evaluation(step, names, **dict.fromkeys(names, 0.5)) for step in (0, 9)]
     rows = [{"step": step, **{f"reward/{name}": 0.5 for name in names}} for step in (1, 2)]
-    for draw in (*_evaluation_panels("own", several), *(draw for _, draw in _component_panels(rows[0]))):
+    for draw in (*evaluation_panels("own", several), *(draw for _, draw in component_panels(rows[0]))):
         axes = Figure().add_subplot()
         draw(axes, rows)
         legend = axes.get_legend()
@@ -130,7 +130,7 @@ def test_an_evaluation_below_zero_is_seen() -> None:
         return Results(evaluator="arena", when=str(step), step=step, metrics=scores, items=9, failed=0)
 
     def ends(*values: float) -> tuple[float, float]:
-        (draw,) = _evaluation_panels("arena", [score(step, value) for step, value in enumerate(values)])
+        (draw,) = evaluation_panels("arena", [score(step, value) for step, value in enumerate(values)])
         axes = Figure().add_subplot()
         draw(axes, [])
         return axes.get_ylim()

@@ -65,9 +65,9 @@ def plot_run(
     """
     keys = dict.fromkeys(key for row in rows for key in row)
     reward, *others = _PANELS
-    candidates = [reward, *_component_panels(keys), *others]
+    candidates = [reward, *component_panels(keys), *others]
     panels = [draw for wanted, draw in candidates if any(key in keys for key in wanted)]
-    measured = [draw for name, several in evaluations.items() for draw in _evaluation_panels(name, several)]
+    measured = [draw for name, several in evaluations.items() for draw in evaluation_panels(name, several)]
     panels[1:1] = measured  # beside the reward, which they are held against
     columns = 4 if len(panels) > 9 else 3 if len(panels) > 4 else max(1, min(2, len(panels)))
     figure, places = small_multiples(len(panels), columns, (4.4, 3.0), above=0.5)
@@ -176,7 +176,7 @@ def _lines_panel(
     return tuple(line.key for line in lines), draw
 
 
-def _component_panels(keys: Iterable[str]) -> list[Panel]:
+def component_panels(keys: Iterable[str]) -> list[Panel]:
     """What the reward is made of, by the family's own names: a panel for ``reward/NAME`` and one for each area of
     ``reward/AREA/NAME``.
     """
@@ -195,7 +195,7 @@ def _component_panels(keys: Iterable[str]) -> list[Panel]:
     return panels
 
 
-def _evaluation_panels(name: str, several: Sequence[Results]) -> list[Callable[[Axes, Rows], None]]:
+def evaluation_panels(name: str, several: Sequence[Results]) -> list[Callable[[Axes, Rows], None]]:
     """One panel for all metrics that are told to be shares, and one for each other metric."""
     by_policy = [results for results in several if results.step is not None]
     if len(by_policy) < 2:
