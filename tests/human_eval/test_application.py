@@ -276,6 +276,10 @@ async def test_the_one_who_runs_the_study_sees_progress_agreement_and_disputes(s
         for none in ("b/9", "a/1", keys[0][:-1]):
             assert (await carla.post("/api/adjudicate", said | {"prop": none}))[0] == 422
         assert "2 propositions are in dispute, 2 decided" in (await owner.get("/study"))[1]
+        # The list has become shorter than where this page began, which said that nothing was left to decide.
+        beyond = (await carla.get("/disputes?from=50"))[1]
+        assert beyond.count('class="statement"') == 2
+        assert "Nothing is in dispute" not in beyond
         lines = (await owner.get("/export/annotations.jsonl"))[1].splitlines()
         assert len(lines) == 12
         assert {json.loads(line)["annotator"] for line in lines} == {"anna", "ben"}

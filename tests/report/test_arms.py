@@ -97,6 +97,14 @@ def test_of_two_arms_that_with_more_runs_has_what_is_usual(tmp_path: Path) -> No
     assert [arm.label for arm in arms(tmp_path)] == [("grpo.beta=0.0",), ()]
 
 
+def test_in_a_sweep_every_arm_shows_its_value(tmp_path: Path) -> None:
+    """The first was told to have the settings of most, and its value stood nowhere."""
+    for beta in (0.0, 0.1, 0.2):
+        for seed in (0, 1):
+            write_run(tmp_path / f"{beta}-{seed}", seed, 0.5, grpo={"beta": beta})
+    assert [arm.label for arm in arms(tmp_path)] == [(f"grpo.beta={beta}",) for beta in (0.0, 0.1, 0.2)]
+
+
 def test_a_setting_that_is_younger_than_a_run_is_its_default(tmp_path: Path) -> None:
     """A run that was begun by an earlier version has neither it nor today's names of others."""
     whole = plain_settings(RunConfig())

@@ -55,7 +55,7 @@ class Sample:
     images: files of its images, empty for a video; video: its file, None for images.
     prompt: its own question, or None for the configured one; references: reference captions of the row
         itself.
-    extra: every other key of the row; origin: "file:line", or the file of a folder, for messages.
+    extra: every other key of the row; origin: ``"file:line"``, or the file of a folder, for messages.
     """
 
     id: str

@@ -164,9 +164,12 @@ def arms_of(runs: Sequence[PastRun]) -> list[Arm]:
             groups.append([run])
     firsts = [_with_judge(group) for group in groups]
     keys = dict.fromkeys(key for settings in firsts for key in settings)
-    # Of runs and not of arms: of two arms that with more runs has what is usual.
+    # Of runs and not of arms: of two arms that with more runs has what is usual. In a sweep nothing is usual.
     counted = [of for of, group in zip(firsts, groups, strict=True) for _ in group]
-    usual = {key: Counter(_value(of, key) for of in counted).most_common(1)[0][0] for key in keys}
+    usual: dict[str, str | None] = {}
+    for key in keys:
+        ((value, holds),) = Counter(_value(of, key) for of in counted).most_common(1)
+        usual[key] = value if 2 * holds > len(counted) else None
     return [
         Arm(
             label=tuple(

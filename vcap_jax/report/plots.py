@@ -72,7 +72,7 @@ def plot_run(
     columns = 4 if len(panels) > 9 else 3 if len(panels) > 4 else max(1, min(2, len(panels)))
     figure, places = small_multiples(len(panels), columns, (4.4, 3.0), above=0.5)
     if title:
-        figure.suptitle(title, fontsize=12, color=INK, x=0.01, ha="left")
+        figure.suptitle(title, fontsize=12, color=INK, x=0.01, ha="left", parse_math=False)
     for axes, draw in zip(places, panels, strict=True):
         draw(axes, rows)
     if not panels:
@@ -92,7 +92,7 @@ def plot_comparison(summary: Mapping[str, FactRow], path: str | Path, *, title: 
     names = [name for name in colors if name in summary]
     figure = Figure(figsize=(8.4, 3.0), layout="constrained")
     if title:
-        figure.suptitle(title, fontsize=12, color=INK, x=0.01, ha="left")
+        figure.suptitle(title, fontsize=12, color=INK, x=0.01, ha="left", parse_math=False)
     headings: dict[Share, str] = {
         "coverage": "True facts covered (higher is better)",
         "hallucination": "False claims (lower is better)",
