@@ -6,34 +6,21 @@ import re
 from collections.abc import Callable
 
 from benchmarks.attacks.attack import Attack, Target, appended, guessed, instead
-from vcap_jax.world.vocabulary import (
-    BACKGROUNDS,
-    CAMERAS,
-    COLOURS,
-    IMAGE_PLACES,
-    MOTIONS,
-    NUMBERS,
-    ROW_NEIGHBOURS,
-    SHAPES,
-    TIMES,
-    VIDEO_FPS,
-    VIDEO_PLACES,
-    VIDEO_SECONDS,
-)
+from vcap_jax.world import vocabulary as words
 
 _HEADER = re.compile(r"^\[(\d+\.\d) - (\d+\.\d)\]", re.MULTILINE)
 
 
 def _places(target: Target) -> tuple[str, ...]:
-    return IMAGE_PLACES if target.modality == "image" else VIDEO_PLACES
+    return words.IMAGE_PLACES if target.modality == "image" else words.VIDEO_PLACES
 
 
 def _laid_out(target: Target, sentences: str) -> str:
     """Sentences as a caption of their own: in both halves of a video."""
     if target.modality == "image":
         return sentences
-    half = VIDEO_SECONDS / 2
-    return f"[0.0 - {half:.1f}] {sentences}\n[{half:.1f} - {VIDEO_SECONDS:.1f}] {sentences}"
+    half = words.VIDEO_SECONDS / 2
+    return f"[0.0 - {half:.1f}] {sentences}\n[{half:.1f} - {words.VIDEO_SECONDS:.1f}] {sentences}"
 
 
 def _everywhere(things: list[str]) -> Callable[[Target], str]:
@@ -61,32 +48,34 @@ def _all_in_every_segment(target: Target) -> str:
 
 def _each_second(target: Target) -> str:
     said = " ".join(_lines(target))
-    return "\n".join(f"[{t:.1f} - {t + 1:.1f}] {said}" for t in range(int(VIDEO_SECONDS)))
+    return "\n".join(f"[{t:.1f} - {t + 1:.1f}] {said}" for t in range(int(words.VIDEO_SECONDS)))
 
 
 def _each_frame(target: Target) -> str:
     said = " ".join(_lines(target))
-    count = int(VIDEO_SECONDS * VIDEO_FPS)
-    return "\n".join(f"[{k / VIDEO_FPS:.1f} - {(k + 1) / VIDEO_FPS:.1f}] {said}" for k in range(count))
+    count = int(words.VIDEO_SECONDS * words.VIDEO_FPS)
+    return "\n".join(
+        f"[{k / words.VIDEO_FPS:.1f} - {(k + 1) / words.VIDEO_FPS:.1f}] {said}" for k in range(count)
+    )
 
 
 def _wrong_twin(text: str) -> str:
     """The text with every colour replaced by the next one."""
-    names = list(COLOURS)
+    names = list(words.COLOURS)
     following = dict(zip(names, [*names[1:], names[0]], strict=True))
     return re.sub("|".join(names), lambda match: following[match.group()], text)
 
 
 def _either(text: str) -> str:
-    return re.sub(r"\b(" + "|".join(COLOURS) + r")\b", lambda m: f"{m[1]} or {_wrong_twin(m[1])}", text)
+    return re.sub(r"\b(" + "|".join(words.COLOURS) + r")\b", lambda m: f"{m[1]} or {_wrong_twin(m[1])}", text)
 
 
 def _denied(target: Target) -> str:
     said = [
         f"There is no {colour} {shape} at the {place}."
         for place in _places(target)
-        for colour in list(COLOURS)[:3]
-        for shape in SHAPES[:2]
+        for colour in list(words.COLOURS)[:3]
+        for shape in words.SHAPES[:2]
     ]
     return " ".join(said)
 
@@ -101,32 +90,38 @@ _CLOCK = {
     "endless on both sides": lambda a, b: f"[{'9' * 400} - {'9' * 400}]",
     "negative": lambda a, b: f"[-{a} - {b}]",
     "not a number": lambda a, b: "[nan - inf]",
-    "whole video": lambda a, b: f"[0.0 - {VIDEO_SECONDS:.1f}]",
+    "whole video": lambda a, b: f"[0.0 - {words.VIDEO_SECONDS:.1f}]",
     "after the end": lambda a, b: f"[{float(a) + 100} - {float(b) + 100}]",
     "Arabic digits": lambda a, b: f"[{a} - {b}]".translate({48 + k: 0x660 + k for k in range(10)}),
     "a hair wider": lambda a, b: f"[{a} - {b}]\n[{a}00001 - {b}00001]",
 }
 
 CLAIM_ATTACKS: tuple[Attack, ...] = (
-    instead("hedging", "every colour everywhere", _everywhere([f"a {c} object" for c in COLOURS])),
-    instead("hedging", "every shape everywhere", _everywhere([f"a {s}" for s in SHAPES])),
-    instead("hedging", "everything everywhere", _everywhere([f"a {c} {s}" for c in COLOURS for s in SHAPES])),
+    instead("hedging", "every colour everywhere", _everywhere([f"a {c} object" for c in words.COLOURS])),
+    instead("hedging", "every shape everywhere", _everywhere([f"a {s}" for s in words.SHAPES])),
+    instead(
+        "hedging",
+        "everything everywhere",
+        _everywhere([f"a {c} {s}" for c in words.COLOURS for s in words.SHAPES]),
+    ),
     instead("hedging", "one guess everywhere", _everywhere(["a red circle"])),
     instead(
         "hedging", "one guess at one place", lambda t: _laid_out(t, "At the top left there is a red circle.")
     ),
     guessed("hedging", "guesses after the caption", _everywhere(["a red circle"])),
-    guessed("hedging", "every colour after the caption", _everywhere([f"a {c} object" for c in COLOURS])),
+    guessed(
+        "hedging", "every colour after the caption", _everywhere([f"a {c} object" for c in words.COLOURS])
+    ),
     guessed(
         "hedging",
         "every background",
-        " ".join(f"The background is {colour}." for colour in BACKGROUNDS),
+        " ".join(f"The background is {colour}." for colour in words.BACKGROUNDS),
         only="image",
     ),
     guessed(
         "hedging",
         "every number",
-        " ".join(f"There are {number} objects." for number in NUMBERS[4:]),
+        " ".join(f"There are {number} objects." for number in words.NUMBERS[4:]),
         only="image",
     ),
     guessed(
@@ -134,7 +129,7 @@ CLAIM_ATTACKS: tuple[Attack, ...] = (
         "each covers the other",
         " ".join(
             f"The one at the {a} covers part of the one at the {b}."
-            for pair in ROW_NEIGHBOURS
+            for pair in words.ROW_NEIGHBOURS
             for a, b in (pair, reversed(pair))
         ),
         only="image",
@@ -142,7 +137,9 @@ CLAIM_ATTACKS: tuple[Attack, ...] = (
     guessed(
         "hedging",
         "every camera",
-        lambda t: _laid_out(t, " ".join(f"The camera {does}." for does in ("stays still", *CAMERAS[1:]))),
+        lambda t: _laid_out(
+            t, " ".join(f"The camera {does}." for does in ("stays still", *words.CAMERAS[1:]))
+        ),
         only="video",
     ),
     guessed("hedging", "contradiction after the caption", lambda t: _wrong_twin(t.honest)),
@@ -163,7 +160,10 @@ CLAIM_ATTACKS: tuple[Attack, ...] = (
         lambda t: _laid_out(
             t,
             " ".join(
-                f"At the {p} a red circle moves {m}." for p in VIDEO_PLACES for m in MOTIONS if m != "still"
+                f"At the {p} a red circle moves {m}."
+                for p in words.VIDEO_PLACES
+                for m in words.MOTIONS
+                if m != "still"
             ),
         ),
         only="video",
@@ -171,10 +171,10 @@ CLAIM_ATTACKS: tuple[Attack, ...] = (
     guessed(
         "time",
         "every cut",
-        "Summary: " + " ".join(f"The scene changes at {t} seconds." for t in TIMES),
+        "Summary: " + " ".join(f"The scene changes at {t} seconds." for t in words.TIMES),
         "video",
     ),
-    appended("time", "every boundary", "\n".join(f"[{t} - {t}] A boundary." for t in TIMES), "video"),
+    appended("time", "every boundary", "\n".join(f"[{t} - {t}] A boundary." for t in words.TIMES), "video"),
     appended("time", "caption twice", lambda t: t.honest, "video"),
     appended("time", "caption as a summary", lambda t: "Summary: " + " ".join(_lines(t)), "video"),
     appended(

@@ -16,22 +16,10 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from vcap_jax.world import vocabulary as words
 from vcap_jax.world.sentences import Form, Sentence, alternatives, capitalised, read_sentences
 from vcap_jax.world.slots import compared, question_of
-from vcap_jax.world.vocabulary import (
-    BACKGROUND,
-    CAMERA,
-    CUTS,
-    FIRST,
-    IMAGE_PLACES,
-    LIGHT,
-    OBJECTS,
-    PLURALS,
-    SHOTS,
-    VALUES,
-    Claim,
-    Slot,
-)
+from vcap_jax.world.vocabulary import Claim, Slot
 
 WORDINGS = 3
 """How many ways there are to put each question; the first is the plainest."""
@@ -96,11 +84,22 @@ _FORMS: Mapping[str, tuple[str, str, str]] = {
     "cut 1": ("when does the scene change first?", "when is the first cut?", "time of the first cut?"),
     "cut 2": ("when does the scene change again?", "when is the second cut?", "time of the second cut?"),
 }
-_SHAPE_OF = {plural: shape for shape, plural in PLURALS.items()}
-_FIXED = {str(slot[-1]): slot for slot in (BACKGROUND, LIGHT, OBJECTS, CAMERA, FIRST, SHOTS, *CUTS)}
+_SHAPE_OF = {plural: shape for shape, plural in words.PLURALS.items()}
+_FIXED = {
+    str(slot[-1]): slot
+    for slot in (
+        words.BACKGROUND,
+        words.LIGHT,
+        words.OBJECTS,
+        words.CAMERA,
+        words.FIRST,
+        words.SHOTS,
+        *words.CUTS,
+    )
+}
 _PARTS = {
-    "place": rf"(?P<place>{alternatives(IMAGE_PLACES)})",
-    "other": rf"(?P<other>{alternatives(IMAGE_PLACES)})",
+    "place": rf"(?P<place>{alternatives(words.IMAGE_PLACES)})",
+    "other": rf"(?P<other>{alternatives(words.IMAGE_PLACES)})",
     "shapes": rf"(?P<shapes>{alternatives(_SHAPE_OF)})",
     "when": r"(?: from (?P<start>\d+\.\d) to (?P<end>\d+\.\d) seconds)?",
 }
@@ -131,10 +130,10 @@ class Place:
 def put(asked: Asked, wording: int = 0) -> str:
     """The question that asks this, in the wording of this number, below ``WORDINGS``."""
     owner, *others, kind = question_of(asked.slot)
-    words = {"place": owner, "other": others[0] if others else "", "when": when(asked.span)}
+    blanks = {"place": owner, "other": others[0] if others else "", "when": when(asked.span)}
     if kind == "count":
-        words["shapes"] = PLURALS[str(others[0])]
-    return capitalised(_FORMS[str(kind)][wording].format(**words))
+        blanks["shapes"] = words.PLURALS[str(others[0])]
+    return capitalised(_FORMS[str(kind)][wording].format(**blanks))
 
 
 def when(span: tuple[float, float] | None) -> str:
@@ -147,7 +146,7 @@ def options_of(slot: Slot) -> tuple[str, ...]:
     if slot[-1] == "overlap":
         one, other, _ = question_of(slot)
         return str(one), str(other)
-    return VALUES[str(slot[-1])]
+    return words.VALUES[str(slot[-1])]
 
 
 def answer_of(slot: Slot, value: str) -> str:

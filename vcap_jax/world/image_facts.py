@@ -8,19 +8,10 @@ from functools import lru_cache
 
 import numpy as np
 
+from vcap_jax.world import vocabulary as words
 from vcap_jax.world.drawing import GLYPH, RING_HOLE, glyph_centre, shape_patch
 from vcap_jax.world.scenes import IMAGE_EDGE, ImageObject, ImageScene
-from vcap_jax.world.vocabulary import (
-    BACKGROUND,
-    IMAGE_ATTRIBUTES,
-    LIGHT,
-    NEIGHBOURS,
-    NUMBERS,
-    OBJECTS,
-    SHAPES,
-    Facts,
-    Slot,
-)
+from vcap_jax.world.vocabulary import Facts, Slot
 
 LEVEL = 6.0
 """Two neighbours whose centres differ by at most this many pixels are level: nothing is said of them."""
@@ -111,7 +102,7 @@ def facts_and_undecided(scene: ImageScene) -> tuple[Facts, frozenset[Slot]]:
     undecided = _hidden_slots(scene, seen)
     facts: Facts = {}
     for item in scene.objects:
-        for kind in IMAGE_ATTRIBUTES:
+        for kind in words.IMAGE_ATTRIBUTES:
             value = getattr(item, kind)
             if value is not None:
                 facts[item.place, kind] = value
@@ -124,23 +115,25 @@ def facts_and_undecided(scene: ImageScene) -> tuple[Facts, frozenset[Slot]]:
         else:
             undecided |= {(one, other, "overlap"), (other, one, "overlap")}
     facts |= counts([item.shape for item in scene.objects])
-    facts[OBJECTS] = NUMBERS[len(scene.objects)]
-    facts[BACKGROUND] = scene.background
-    facts[LIGHT] = scene.light
+    facts[words.OBJECTS] = words.NUMBERS[len(scene.objects)]
+    facts[words.BACKGROUND] = scene.background
+    facts[words.LIGHT] = scene.light
     return {slot: value for slot, value in facts.items() if slot not in undecided}, frozenset(undecided)
 
 
 def counts(shapes: list[str]) -> Facts:
     """How many there are of each shape that there is more than one of."""
     return {
-        ("scene", shape, "count"): NUMBERS[count] for shape, count in Counter(shapes).items() if count >= 2
+        ("scene", shape, "count"): words.NUMBERS[count]
+        for shape, count in Counter(shapes).items()
+        if count >= 2
     }
 
 
 def _relations(centres: dict[str, tuple[float, float]], undecided: set[Slot]) -> Facts:
     """Levels and sides of neighbours by their centres; what is too close to call is added to ``undecided``."""
     facts: Facts = {}
-    for kind, pairs, axis, (more, less) in NEIGHBOURS:
+    for kind, pairs, axis, (more, less) in words.NEIGHBOURS:
         for one, other in pairs:
             if one in centres and other in centres:
                 difference = centres[other][axis] - centres[one][axis]
@@ -161,11 +154,11 @@ def _hidden_slots(scene: ImageScene, seen: Layers) -> set[Slot]:
         if share >= SHAPE_HIDDEN:
             undecided |= {(item.place, kind) for kind in SHAPE_KINDS}
             undecided |= {
-                (*pair, kind) for kind, pairs, *_ in NEIGHBOURS for pair in pairs if item.place in pair
+                (*pair, kind) for kind, pairs, *_ in words.NEIGHBOURS for pair in pairs if item.place in pair
             }
-            undecided |= {("scene", shape, "count") for shape in SHAPES}
+            undecided |= {("scene", shape, "count") for shape in words.SHAPES}
         if share >= ALL_HIDDEN:
-            undecided |= {(item.place, kind) for kind in ("colour", "pattern")} | {OBJECTS}
+            undecided |= {(item.place, kind) for kind in ("colour", "pattern")} | {words.OBJECTS}
         if item.size == "large" and item.shape in MARKED_SHAPES:
             x, y = glyph_centre(item.shape, item.centre, item.extent, item.tilt, item.direction)
             if share_in_front(seen.front, index, (x, y), GLYPH) >= DETAIL_HIDDEN:

@@ -17,6 +17,7 @@ from functools import partial
 
 import numpy as np
 
+from vcap_jax.world import vocabulary as words
 from vcap_jax.world.asking import take_answers
 from vcap_jax.world.sentences import (
     NUMBER,
@@ -36,21 +37,7 @@ from vcap_jax.world.sentences import (
     thing_claims,
 )
 from vcap_jax.world.slots import IMAGE_SLOTS, compared
-from vcap_jax.world.vocabulary import (
-    BACKGROUND,
-    BACKGROUNDS,
-    IMAGE_ATTRIBUTES,
-    IMAGE_PLACES,
-    LEVELS,
-    LIGHT,
-    LIGHTS,
-    NEIGHBOURS,
-    OBJECTS,
-    PLURALS,
-    SHAPES,
-    Claim,
-    Slot,
-)
+from vcap_jax.world.vocabulary import Claim, Slot
 
 IMAGE_PROMPT = "Describe the image."
 """What the tiny policy is asked about an image."""
@@ -71,14 +58,14 @@ _LIGHT_FORMS = ("the light comes from {side}.", "light falls from {side}.")
 _BACKGROUND_FORMS = ("the background is {colour}.", "it has a {colour} background.")
 _UNDERSTOOD_BACKGROUND_FORMS = ("the scene has a {colour} background.",)
 
-_SHAPE_OF = {plural: shape for shape, plural in PLURALS.items()}
-_SIDES_OF_LIGHT = {light: f"the {light}" if light in ("left", "right") else light for light in LIGHTS}
-_LIGHT_OF = {words: light for light, words in _SIDES_OF_LIGHT.items()}
+_SHAPE_OF = {plural: shape for shape, plural in words.PLURALS.items()}
+_SIDES_OF_LIGHT = {light: f"the {light}" if light in ("left", "right") else light for light in words.LIGHTS}
+_LIGHT_OF = {wording: light for light, wording in _SIDES_OF_LIGHT.items()}
 _PAIRS = {
-    **{kind: pairs for kind, pairs, *_ in NEIGHBOURS},
-    "overlap": tuple((a, b) for a in IMAGE_PLACES for b in IMAGE_PLACES if a != b),
+    **{kind: pairs for kind, pairs, *_ in words.NEIGHBOURS},
+    "overlap": tuple((a, b) for a in words.IMAGE_PLACES for b in words.IMAGE_PLACES if a != b),
 }
-BACKGROUND_WORDS = alternatives((*BACKGROUNDS, "grey"))
+BACKGROUND_WORDS = alternatives((*words.BACKGROUNDS, "grey"))
 """A regular expression for the name of a background."""
 _BACKGROUND_FIRST = 0.25
 
@@ -105,8 +92,8 @@ def say_image(facts: Mapping[Slot, str], wording: Wording, background_first: boo
     """The sentences of ``describe_image`` in a given wording, without capitals."""
     left = dict(facts)
     sentences = []
-    for place in IMAGE_PLACES:
-        attributes = {key: left.pop((place, key)) for key in IMAGE_ATTRIBUTES if (place, key) in left}
+    for place in words.IMAGE_PLACES:
+        attributes = {key: left.pop((place, key)) for key in words.IMAGE_ATTRIBUTES if (place, key) in left}
         if attributes:
             thing = say_thing(attributes, wording)
             sentences.append(wording.of("object", OBJECT_FORMS).format(place=place, thing=thing))
@@ -119,18 +106,18 @@ def say_image(facts: Mapping[Slot, str], wording: Wording, background_first: boo
             if (first, second, kind) in left:
                 a, b = one.format(place=first), one.format(place=second)
                 sentences.append(told.format(a=a, b=b, value=left.pop((first, second, kind))))
-    if OBJECTS in left:
-        sentences.append(wording.of("number", _OBJECTS_FORMS).format(number=left.pop(OBJECTS)))
-    for shape in SHAPES:
+    if words.OBJECTS in left:
+        sentences.append(wording.of("number", _OBJECTS_FORMS).format(number=left.pop(words.OBJECTS)))
+    for shape in words.SHAPES:
         if ("scene", shape, "count") in left:
             number = left.pop(("scene", shape, "count"))
             told = wording.of("count", _COUNT_FORMS)
-            sentences.append(told.format(number=number, shapes=PLURALS[shape]))
-    if LIGHT in left:
-        side = _SIDES_OF_LIGHT[left.pop(LIGHT)]
+            sentences.append(told.format(number=number, shapes=words.PLURALS[shape]))
+    if words.LIGHT in left:
+        side = _SIDES_OF_LIGHT[left.pop(words.LIGHT)]
         sentences.append(wording.of("light", _LIGHT_FORMS).format(side=side))
-    if BACKGROUND in left:
-        said = say_background(left.pop(BACKGROUND), wording)
+    if words.BACKGROUND in left:
+        said = say_background(left.pop(words.BACKGROUND), wording)
         sentences.insert(0 if background_first else len(sentences), said)
     if left:
         raise ValueError(f"{next(iter(left))!r} is no slot of an image: see vocabulary.py for those that are")
@@ -170,11 +157,11 @@ def _relation_claims(match: re.Match[str]) -> list[Claim] | None:
 
 
 _PARTS = {
-    "place": rf"(?P<place>{alternatives(IMAGE_PLACES)})",
+    "place": rf"(?P<place>{alternatives(words.IMAGE_PLACES)})",
     "thing": r"(?P<thing>an? [a-z0-9 ]+)",
-    "a": reference_pattern("a", IMAGE_PLACES),
-    "b": reference_pattern("b", IMAGE_PLACES),
-    "value": rf"(?P<value>{alternatives(LEVELS)}|(?:further|farther) (?:to the )?(?:left|right))",
+    "a": reference_pattern("a", words.IMAGE_PLACES),
+    "b": reference_pattern("b", words.IMAGE_PLACES),
+    "value": rf"(?P<value>{alternatives(words.LEVELS)}|(?:further|farther) (?:to the )?(?:left|right))",
     "number": rf"(?P<number>{NUMBER})",
     "shapes": rf"(?P<shapes>{alternatives(_SHAPE_OF)})",
     "side": rf"(?P<side>{alternatives(_LIGHT_OF)})",
@@ -182,21 +169,21 @@ _PARTS = {
 }
 READS_BACKGROUND: Reader = (
     (*_BACKGROUND_FORMS, *_UNDERSTOOD_BACKGROUND_FORMS),
-    lambda match: [(BACKGROUND, match["background"].replace("grey", "gray"))],
+    lambda match: [(words.BACKGROUND, match["background"].replace("grey", "gray"))],
 )
 _READERS: tuple[Reader, ...] = (
-    ((*OBJECT_FORMS, *UNDERSTOOD_OBJECT_FORMS), partial(thing_claims, kinds=IMAGE_ATTRIBUTES)),
+    ((*OBJECT_FORMS, *UNDERSTOOD_OBJECT_FORMS), partial(thing_claims, kinds=words.IMAGE_ATTRIBUTES)),
     (_RELATION_FORMS, _relation_claims),
     (
         (*_OVERLAP_FORMS, *_UNDERSTOOD_OVERLAP_FORMS),
         lambda match: None if match["a"] == match["b"] else [((match["a"], match["b"], "overlap"), "covers")],
     ),
-    (_OBJECTS_FORMS, lambda match: [(OBJECTS, number_of(match["number"]))]),
+    (_OBJECTS_FORMS, lambda match: [(words.OBJECTS, number_of(match["number"]))]),
     (
         _COUNT_FORMS,
         lambda match: [(("scene", _SHAPE_OF[match["shapes"]], "count"), number_of(match["number"]))],
     ),
-    (_LIGHT_FORMS, lambda match: [(LIGHT, _LIGHT_OF[match["side"]])]),
+    (_LIGHT_FORMS, lambda match: [(words.LIGHT, _LIGHT_OF[match["side"]])]),
     READS_BACKGROUND,
 )
 _FORMS, _SLOTS = forms_of(_PARTS, _READERS), frozenset(IMAGE_SLOTS)

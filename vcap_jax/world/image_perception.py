@@ -14,6 +14,7 @@ from functools import cache
 
 import numpy as np
 
+from vcap_jax.world import vocabulary as words
 from vcap_jax.world.drawing import GLYPH, glyph_centre, glyph_mask, ink, pattern_mask
 from vcap_jax.world.image_facts import (
     COVERS,
@@ -30,20 +31,7 @@ from vcap_jax.world.image_segments import Segments, segment
 from vcap_jax.world.image_things import Thing, covers, find_things
 from vcap_jax.world.shape_fitting import WINDOW, Fit
 from vcap_jax.world.sight import Sight
-from vcap_jax.world.vocabulary import (
-    BACKGROUND,
-    COLOURS,
-    IMAGE_ATTRIBUTES,
-    LIGHT,
-    MARKS,
-    NEIGHBOURS,
-    NUMBERS,
-    OBJECTS,
-    PATTERNS,
-    SHAPES,
-    Facts,
-    Slot,
-)
+from vcap_jax.world.vocabulary import Facts, Slot
 
 _PATTERNED = 0.12
 """Share of the second tone in a pattern, at least."""
@@ -73,12 +61,12 @@ def see_image(picture: np.ndarray) -> Sight:
     segments = segment(picture)
     things = find_things(segments)
     hiding = covers(things, segments)
-    facts: Facts = {BACKGROUND: segments.background}
+    facts: Facts = {words.BACKGROUND: segments.background}
     unknown: set[Slot] = set()
     if segments.light is None:
-        unknown.add(LIGHT)
+        unknown.add(words.LIGHT)
     else:
-        facts[LIGHT] = segments.light
+        facts[words.LIGHT] = segments.light
     by_place: dict[str, Thing] = {}
     for thing in things:
         by_place.setdefault(thing.place, thing)
@@ -89,10 +77,10 @@ def see_image(picture: np.ndarray) -> Sight:
     told = facts.keys() - unknown
     shapes = [facts[place, "shape"] for place in by_place if (place, "shape") in told]
     if len(shapes) < len(by_place):
-        unknown |= {("scene", shape, "count") for shape in SHAPES}
+        unknown |= {("scene", shape, "count") for shape in words.SHAPES}
     else:
         facts |= counts(shapes)
-    facts[OBJECTS] = NUMBERS[len(by_place)]
+    facts[words.OBJECTS] = words.NUMBERS[len(by_place)]
     return Sight(
         facts={slot: value for slot, value in facts.items() if slot not in unknown},
         unknown=frozenset(unknown),
@@ -106,7 +94,7 @@ def _describe(
 ) -> None:
     """Adds what is to be said of one object alone; hidden: share of it that others hide."""
     if thing.strange:
-        unknown |= {(place, kind) for kind in IMAGE_ATTRIBUTES}
+        unknown |= {(place, kind) for kind in words.IMAGE_ATTRIBUTES}
         return
     facts[place, "colour"] = thing.piece.colour
     facts[place, "shape"] = thing.fit.shape
@@ -137,7 +125,7 @@ def _relate(
 ) -> None:
     """Adds what is to be said of two objects."""
     margin = (UNEVEN - LEVEL) / 4
-    for kind, pairs, axis, (more, less) in NEIGHBOURS:
+    for kind, pairs, axis, (more, less) in words.NEIGHBOURS:
         for one, other in pairs:
             if one not in by_place or other not in by_place:
                 continue
@@ -176,7 +164,7 @@ def see_pattern(thing: Thing, segments: Segments) -> str | None:
     known = _known_patterns()[:, :, top - fit.top + where[0], left - fit.left + where[1]]
     known = known - known.mean(axis=-1, keepdims=True)
     likeness = _likeness(known, shown - shown.mean())
-    return PATTERNS[int(likeness.max(axis=1).argmax())]
+    return words.PATTERNS[int(likeness.max(axis=1).argmax())]
 
 
 def _inner(coverage: np.ndarray) -> np.ndarray:
@@ -200,7 +188,7 @@ def _known_patterns() -> np.ndarray:
                 for down in steps
                 for right in steps
             ]
-            for pattern in PATTERNS
+            for pattern in words.PATTERNS
         ],
         np.float32,
     )
@@ -215,16 +203,16 @@ def mark_is_hidden(thing: Thing, segments: Segments) -> bool:
 def see_mark(thing: Thing, segments: Segments) -> str | None:
     """The mark of a large thing without pattern; None if it has none."""
     window = _glyph_window(thing.fit, _MARGIN)
-    base = np.array(COLOURS[thing.piece.colour], np.float32)
+    base = np.array(words.COLOURS[thing.piece.colour], np.float32)
     way = ink(thing.piece.colour) - base
     inked = np.clip((segments.unlit[window] - base) @ way / float(way @ way), 0, 1)
     inked[(inked < _FAINT) | (segments.owner[window] != thing.index)] = 0
     if inked.sum() < _INKED:
         return None
     known = _known_glyphs()[:, :, : inked.shape[0], : inked.shape[1]]
-    known = known.reshape(len(MARKS), -1, inked.size)
+    known = known.reshape(len(words.MARKS), -1, inked.size)
     likeness = _likeness(known, inked.ravel())
-    return MARKS[int(likeness.max(axis=1).argmax())]
+    return words.MARKS[int(likeness.max(axis=1).argmax())]
 
 
 def _likeness(known: np.ndarray, seen: np.ndarray) -> np.ndarray:
@@ -244,7 +232,7 @@ def _known_glyphs() -> np.ndarray:
                 for down in _SHIFTS
                 for right in _SHIFTS
             ]
-            for mark in MARKS
+            for mark in words.MARKS
         ],
         np.float32,
     )

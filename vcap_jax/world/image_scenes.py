@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import ndimage
 
+from vcap_jax.world import vocabulary as words
 from vcap_jax.world.drawing import (
     GLYPH,
     RING_HOLE,
@@ -35,19 +36,6 @@ from vcap_jax.world.image_facts import (
     share_in_front,
 )
 from vcap_jax.world.scenes import IMAGE_EDGE, ImageObject, ImageScene, pick, scene_rng
-from vcap_jax.world.vocabulary import (
-    BACKGROUNDS,
-    COLOURS,
-    COLUMN_NEIGHBOURS,
-    DIRECTED,
-    DIRECTIONS,
-    IMAGE_PLACES,
-    LIGHTS,
-    MARKS,
-    PATTERNS,
-    ROW_NEIGHBOURS,
-    SHAPES,
-)
 
 NINTH = IMAGE_EDGE / 3
 """Edge of a ninth in pixels."""
@@ -115,9 +103,9 @@ def sample_image_scene(seed: int, index: int, split: str = "train") -> ImageScen
 def _scene(rng: np.random.Generator) -> ImageScene | None:
     """A scene, or None where its objects found no room."""
     count = int(rng.choice(list(COUNTS), p=list(COUNTS.values())))
-    background = pick(rng, tuple(BACKGROUNDS))
-    light = pick(rng, LIGHTS)
-    places = [IMAGE_PLACES[i] for i in rng.permutation(len(IMAGE_PLACES))[:count]]
+    background = pick(rng, tuple(words.BACKGROUNDS))
+    light = pick(rng, words.LIGHTS)
+    places = [words.IMAGE_PLACES[i] for i in rng.permutation(len(words.IMAGE_PLACES))[:count]]
     bodies: list[_Body] = []
     for place in places:
         drawn = (_put(rng, _body(_object(rng, place, background)), bodies) for _ in range(_OBJECTS))
@@ -136,17 +124,17 @@ def _scene(rng: np.random.Generator) -> ImageScene | None:
 
 def _object(rng: np.random.Generator, place: str, background: str) -> ImageObject:
     """An object in the middle of the picture, moved by a part of a pixel."""
-    shape, colour = pick(rng, SHAPES), pick(rng, tuple(COLOURS))
+    shape, colour = pick(rng, words.SHAPES), pick(rng, tuple(words.COLOURS))
     size = "large" if rng.random() < _LARGE else "small"
     kinds = rng.random(3)
     pattern = mark = inside = None
     if size == "large":
         if shape in MARKED_SHAPES and kinds[0] < _MARK:
-            mark = pick(rng, MARKS)
-        elif kinds[1] < _PATTERN and second_tone(colour, BACKGROUNDS[background])[1] >= SEEN_TONE:
-            pattern = pick(rng, PATTERNS)
+            mark = pick(rng, words.MARKS)
+        elif kinds[1] < _PATTERN and second_tone(colour, words.BACKGROUNDS[background])[1] >= SEEN_TONE:
+            pattern = pick(rng, words.PATTERNS)
         if shape == "ring" and kinds[2] < _INSIDE:
-            inside = pick(rng, [name for name in COLOURS if name != colour])
+            inside = pick(rng, [name for name in words.COLOURS if name != colour])
     middle = IMAGE_EDGE / 2 + rng.uniform(0, 1, 2)
     return ImageObject(
         place=place,
@@ -154,7 +142,7 @@ def _object(rng: np.random.Generator, place: str, background: str) -> ImageObjec
         colour=colour,
         size=size,
         pattern=pattern,
-        direction=pick(rng, DIRECTIONS) if shape in DIRECTED else None,
+        direction=pick(rng, words.DIRECTIONS) if shape in words.DIRECTED else None,
         mark=mark,
         inside=inside,
         centre=(round(float(middle[0]), 3), round(float(middle[1]), 3)),
@@ -220,7 +208,7 @@ def _moves(
 def _room(item: ImageObject) -> tuple[np.ndarray, np.ndarray]:
     """Least and greatest centre of an object in its place."""
     points = item.extent * turned(shape_outline(item.shape)[0], TURNS[item.direction] + item.tilt)
-    row, column = divmod(IMAGE_PLACES.index(item.place), 3)
+    row, column = divmod(words.IMAGE_PLACES.index(item.place), 3)
     first = NINTH * np.array([column, row])
     low = np.maximum(first + PLACE_MARGIN, PICTURE_MARGIN - points.min(axis=0))
     high = np.minimum(first + NINTH - PLACE_MARGIN, IMAGE_EDGE - PICTURE_MARGIN - points.max(axis=0))
@@ -229,7 +217,7 @@ def _room(item: ImageObject) -> tuple[np.ndarray, np.ndarray]:
 
 def _neighbours(one: ImageObject, other: ImageObject, axis: int) -> bool:
     """Whether a "level" (axis 1) or "side" (axis 0) may be said of two objects."""
-    pairs = ROW_NEIGHBOURS if axis else COLUMN_NEIGHBOURS
+    pairs = words.ROW_NEIGHBOURS if axis else words.COLUMN_NEIGHBOURS
     return (one.place, other.place) in pairs or (other.place, one.place) in pairs
 
 

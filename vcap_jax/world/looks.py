@@ -13,25 +13,11 @@ from typing import Literal
 
 import numpy as np
 
+from vcap_jax.world import vocabulary as words
 from vcap_jax.world.image_facts import layers
 from vcap_jax.world.scenes import IMAGE_EDGE, ImageObject, ImageScene, Scene, Shot, VideoObject, VideoScene
 from vcap_jax.world.video_facts import seen_frames
-from vcap_jax.world.vocabulary import (
-    BACKGROUND,
-    BACKGROUNDS,
-    COLOURS,
-    CUTS,
-    LIGHT,
-    NUMBERS,
-    OBJECTS,
-    SHAPES,
-    SHOTS,
-    TIMES,
-    VIDEO_FPS,
-    Claim,
-    Facts,
-    Slot,
-)
+from vcap_jax.world.vocabulary import Claim, Facts, Slot
 
 FAINT = 125.0
 """RGB distance from the background below which an object does not stand out: six of the 48 pairs of colours."""
@@ -104,7 +90,7 @@ def looks(scene: Scene) -> dict[Slot, Look]:
 
 
 def _look(size: str, colour: str, background: str, area: float, hidden: float = 0.0) -> Look:
-    distance = float(np.linalg.norm(np.subtract(COLOURS[colour], BACKGROUNDS[background])))
+    distance = float(np.linalg.norm(np.subtract(words.COLOURS[colour], words.BACKGROUNDS[background])))
     if size == "small":
         return Look(kind="small", area=area, hidden=hidden)
     if hidden >= HIDDEN:
@@ -147,19 +133,19 @@ def _in_image(scene: ImageScene, facts: Facts, seen: Mapping[Slot, Look]) -> Ite
             ("direction", thing.shape == "crescent", _BACK_TO_FRONT),
         ]
         yield from _taken((place,), facts, tables)
-    if facts[LIGHT] == "below":  # light is expected to come from above
-        yield LIGHT, "above"
-        yield BACKGROUND, _DIM.get(scene.background, scene.background)
+    if facts[words.LIGHT] == "below":  # light is expected to come from above
+        yield words.LIGHT, "above"
+        yield words.BACKGROUND, _DIM.get(scene.background, scene.background)
     # Small things in a dark corner are overlooked.
     noticed = [
         thing
         for thing in scene.objects
         if not (seen[thing.place,].kind == "small" and _in_corner(thing) and in_shade(scene, thing))
     ]
-    yield OBJECTS, NUMBERS[min(max(len(noticed), 4), len(scene.objects))]
-    for shape in SHAPES:
+    yield words.OBJECTS, words.NUMBERS[min(max(len(noticed), 4), len(scene.objects))]
+    for shape in words.SHAPES:
         if (count := sum(thing.shape == shape for thing in noticed)) >= 2:
-            yield ("scene", shape, "count"), NUMBERS[count]
+            yield ("scene", shape, "count"), words.NUMBERS[count]
 
 
 def _in_video(scene: VideoScene, facts: Facts) -> Iterator[Claim]:
@@ -173,10 +159,10 @@ def _in_video(scene: VideoScene, facts: Facts) -> Iterator[Claim]:
             yield (index, "scene", "background"), _DIM.get(shot.background, shot.background)
     grounds = [shot.background for shot in scene.shots]
     if len(grounds) > len(set(grounds)) or frozenset(grounds[-2:]) in ALIKE:
-        yield SHOTS, "two"  # a third shot that looks like one before
-    for cut, before, after in zip(CUTS, scene.shots, scene.shots[1:], strict=False):
+        yield words.SHOTS, "two"  # a third shot that looks like one before
+    for cut, before, after in zip(words.CUTS, scene.shots, scene.shots[1:], strict=False):
         if frozenset((before.background, after.background)) in ALIKE:
-            yield cut, _time_near(after.first + VIDEO_FPS)
+            yield cut, _time_near(after.first + words.VIDEO_FPS)
 
 
 def _tables_of(shot: Shot, thing: VideoObject) -> list[tuple[str, bool, Table]]:
@@ -200,4 +186,4 @@ def _taken(owner: Slot, facts: Facts, tables: list[tuple[str, bool, Table]]) -> 
 
 def _time_near(frame: float) -> str:
     """Of the times at which something can happen the nearest to a frame, the earlier of two."""
-    return min(TIMES, key=lambda time: abs(float(time) * VIDEO_FPS - frame))
+    return min(words.TIMES, key=lambda time: abs(float(time) * words.VIDEO_FPS - frame))

@@ -3,45 +3,29 @@ in English."""
 
 from __future__ import annotations
 
-from vcap_jax.world.vocabulary import (
-    BACKGROUND,
-    CUTS,
-    HAPPENINGS,
-    IMAGE_ATTRIBUTES,
-    IMAGE_PLACES,
-    LEVELS,
-    LIGHT,
-    NEIGHBOURS,
-    OBJECTS,
-    SHAPES,
-    SHOTS,
-    SIDES,
-    VIDEO_ATTRIBUTES,
-    VIDEO_PLACES,
-    Claim,
-    Slot,
-)
+from vcap_jax.world import vocabulary as words
+from vcap_jax.world.vocabulary import Claim, Slot
 
 IMAGE_SLOTS: tuple[Slot, ...] = (
-    *((place, kind) for place in IMAGE_PLACES for kind in IMAGE_ATTRIBUTES),
-    *((*pair, kind) for kind, pairs, *_ in NEIGHBOURS for pair in pairs),
-    *((one, other, "overlap") for one in IMAGE_PLACES for other in IMAGE_PLACES if one != other),
-    OBJECTS,
-    *(("scene", shape, "count") for shape in SHAPES),
-    LIGHT,
-    BACKGROUND,
+    *((place, kind) for place in words.IMAGE_PLACES for kind in words.IMAGE_ATTRIBUTES),
+    *((*pair, kind) for kind, pairs, *_ in words.NEIGHBOURS for pair in pairs),
+    *((one, other, "overlap") for one in words.IMAGE_PLACES for other in words.IMAGE_PLACES if one != other),
+    words.OBJECTS,
+    *(("scene", shape, "count") for shape in words.SHAPES),
+    words.LIGHT,
+    words.BACKGROUND,
 )
 """All slots of images."""
-_OPPOSITE = {value: other for pair in (LEVELS, SIDES) for value, other in (pair, pair[::-1])}
-_PLACES = frozenset(IMAGE_PLACES) | frozenset(VIDEO_PLACES)
+_OPPOSITE = {value: other for pair in (words.LEVELS, words.SIDES) for value, other in (pair, pair[::-1])}
+_PLACES = frozenset(words.IMAGE_PLACES) | frozenset(words.VIDEO_PLACES)
 
 _NAMED = {
-    BACKGROUND: "the background",
-    LIGHT: "the side of the light",
-    OBJECTS: "the number of objects",
-    SHOTS: "the number of shots",
-    CUTS[0]: "the time of the first cut",
-    CUTS[1]: "the time of the second cut",
+    words.BACKGROUND: "the background",
+    words.LIGHT: "the side of the light",
+    words.OBJECTS: "the number of objects",
+    words.SHOTS: "the number of shots",
+    words.CUTS[0]: "the time of the first cut",
+    words.CUTS[1]: "the time of the second cut",
 }
 _OF_AN_OBJECT = {
     "inside": "the colour inside the one at the {place}",
@@ -59,10 +43,10 @@ _OF_A_PAIR = {
 
 def video_slots(shots: int) -> tuple[Slot, ...]:
     """All slots of videos of so many shots."""
-    kinds = (*VIDEO_ATTRIBUTES, "motion", *HAPPENINGS)
-    inside = [(place, kind) for place in VIDEO_PLACES for kind in kinds]
+    kinds = (*words.VIDEO_ATTRIBUTES, "motion", *words.HAPPENINGS)
+    inside = [(place, kind) for place in words.VIDEO_PLACES for kind in kinds]
     inside += [("scene", kind) for kind in ("first", "camera", "background")]
-    return (*((shot, *slot) for shot in range(shots) for slot in inside), SHOTS, *CUTS)
+    return (*((shot, *slot) for shot in range(shots) for slot in inside), words.SHOTS, *words.CUTS)
 
 
 def compared(one: str | int, other: str | int, value: str) -> Claim | None:
@@ -70,7 +54,7 @@ def compared(one: str | int, other: str | int, value: str) -> Claim | None:
 
     The slot has the two in the vocabulary's order, whichever is named first. None unless they are neighbours.
     """
-    for kind, pairs, *_, values in NEIGHBOURS:
+    for kind, pairs, *_, values in words.NEIGHBOURS:
         if value in values and (one, other) in pairs:
             return (one, other, kind), value
         if value in values and (other, one) in pairs:
@@ -90,7 +74,7 @@ def question_of(slot: Slot) -> Slot:
 
 
 def _order(place: str | int) -> int:
-    return IMAGE_PLACES.index(str(place))
+    return words.IMAGE_PLACES.index(str(place))
 
 
 def object_of(slot: Slot) -> Slot | None:
@@ -109,8 +93,8 @@ def slot_words(slot: Slot) -> str:
         return _NAMED[slot]
     if isinstance(slot[0], int):
         _, owner, kind = slot
-        words = _OF_A_SHOT[str(kind)] if owner == "scene" else _of_object(slot[1:])
-        return f"{words} in shot {slot[0] + 1}" if slot[0] >= 0 else words
+        phrase = _OF_A_SHOT[str(kind)] if owner == "scene" else _of_object(slot[1:])
+        return f"{phrase} in shot {slot[0] + 1}" if slot[0] >= 0 else phrase
     if slot[-1] == "count":
         return f"the number of {slot[1]}{'es' if slot[1] == 'cross' else 's'}"
     if len(slot) == 3:

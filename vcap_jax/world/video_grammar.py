@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from vcap_jax.world import vocabulary as words
 from vcap_jax.world.asking import take_answers
 from vcap_jax.world.image_grammar import (
     BACKGROUND_WORDS,
@@ -46,20 +47,7 @@ from vcap_jax.world.sentences import (
     thing_claims,
 )
 from vcap_jax.world.slots import video_slots
-from vcap_jax.world.vocabulary import (
-    BACKGROUND,
-    CAMERA,
-    CAMERAS,
-    COLOURS,
-    CUTS,
-    FIRST,
-    MOTIONS,
-    SHOTS,
-    VIDEO_ATTRIBUTES,
-    VIDEO_PLACES,
-    Claim,
-    Slot,
-)
+from vcap_jax.world.vocabulary import Claim, Slot
 
 VIDEO_PROMPT = "Describe the video in timed segments and a summary."
 """What the tiny policy is asked about a video."""
@@ -89,7 +77,7 @@ _CUT_FORMS = (
 """Each a sentence for the first cut and one for the second."""
 _BACKGROUND_FIRST = 0.25
 
-_EVENT_OF = {word: event for event, words in _EVENTS.items() for word in words}
+_EVENT_OF = {word: event for event, wordings in _EVENTS.items() for word in wordings}
 _HEADER = re.compile(
     r"^[ \t]*(?:\[\s*(?P<start>\d+(?:\.\d+)?)\s*-\s*(?P<end>\d+(?:\.\d+)?)\s*\]|(?P<summary>summary)\s*:)",
     re.MULTILINE | re.IGNORECASE,
@@ -164,7 +152,7 @@ def describe_video(
         if inside:
             sentences = map(capitalised, say_shot(inside, wording, background_first))
             lines.append(f"[{start:.1f} - {end:.1f}] {' '.join(sentences)}")
-    about_all = {slot: left.pop(slot) for slot in (SHOTS, *CUTS) if slot in left}
+    about_all = {slot: left.pop(slot) for slot in (words.SHOTS, *words.CUTS) if slot in left}
     if about_all:
         summary = say_summary(about_all, wording)
         lines.append(" ".join([f"Summary: {summary[0]}", *map(capitalised, summary[1:])]))
@@ -179,9 +167,9 @@ def say_summary(facts: Mapping[Slot, str], wording: Wording) -> list[str]:
     """Sentences, without capitals, about the whole video: of its shots and cuts, what ``facts`` have."""
     cut_forms = _CUT_FORMS[wording.of("cut", ("changes", "cut")) == "cut"]
     sentences = []
-    if SHOTS in facts:
-        sentences.append(wording.of("shots", _SHOTS_FORMS).format(number=facts[SHOTS]))
-    for cut, told in zip(CUTS, cut_forms, strict=True):
+    if words.SHOTS in facts:
+        sentences.append(wording.of("shots", _SHOTS_FORMS).format(number=facts[words.SHOTS]))
+    for cut, told in zip(words.CUTS, cut_forms, strict=True):
         if cut in facts:
             sentences.append(told.format(time=facts[cut]))
     return sentences
@@ -191,23 +179,23 @@ def say_shot(facts: Mapping[Slot, str], wording: Wording, background_first: bool
     """Sentences, without capitals, about one shot, whose slots lack the shot. Raises ValueError for another slot."""
     left = dict(facts)
     sentences = []
-    for place in VIDEO_PLACES:
-        attributes = {key: left.pop((place, key)) for key in VIDEO_ATTRIBUTES if (place, key) in left}
+    for place in words.VIDEO_PLACES:
+        attributes = {key: left.pop((place, key)) for key in words.VIDEO_ATTRIBUTES if (place, key) in left}
         motion = left.pop((place, "motion"), None)
         if attributes or motion:
             sentences.append(_say_object(place, attributes, motion, wording))
         told = {key: left.pop((place, key)) for key in ("event", "time", "into") if (place, key) in left}
         sentences += _say_event(wording.of("one", REFERENCES).format(place=place), told, wording)
-    if FIRST in left:
-        place = left.pop(FIRST)
+    if words.FIRST in left:
+        place = left.pop(words.FIRST)
         one = wording.of("one", REFERENCES).format(place=place)
         sentences.append(wording.of("first", _FIRST_FORMS).format(one=one, place=place))
-    if CAMERA in left:
-        camera = left.pop(CAMERA)
+    if words.CAMERA in left:
+        camera = left.pop(words.CAMERA)
         does = _STANDS[0] if camera == "still" else camera
         sentences.append(wording.of("camera", _CAMERA_FORMS).format(does=does))
-    if BACKGROUND in left:
-        said = say_background(left.pop(BACKGROUND), wording)
+    if words.BACKGROUND in left:
+        said = say_background(left.pop(words.BACKGROUND), wording)
         sentences.insert(0 if background_first else len(sentences), said)
     if left:
         raise ValueError(f"{next(iter(left))!r} is no slot of a shot: see vocabulary.py for those that are")
@@ -269,7 +257,7 @@ def parse_video(text: str) -> VideoCaption:
         if one.asked.span is not None:
             segments.append(Segment(*one.asked.span, one.sentences(_SHOT_FORMS, _SHOT_SLOTS)))
         else:  # without times nothing is claimed of a shot
-            summary += one.sentences((), (SHOTS, *CUTS))
+            summary += one.sentences((), (words.SHOTS, *words.CUTS))
     return VideoCaption(
         segments=tuple(segments),
         summary=tuple(summary),
@@ -278,7 +266,7 @@ def parse_video(text: str) -> VideoCaption:
 
 
 def _object_claims(match: re.Match[str]) -> list[Claim] | None:
-    claims, found = thing_claims(match, VIDEO_ATTRIBUTES), match.groupdict()
+    claims, found = thing_claims(match, words.VIDEO_ATTRIBUTES), match.groupdict()
     if claims is not None and (motion := found.get("motion") or found.get("rest")):
         claims.append(((match["place"], "motion"), motion))
     return claims
@@ -300,20 +288,20 @@ def _event_claims(match: re.Match[str]) -> list[Claim]:
 
 
 _TIME = r"(?P<time>\d+\.\d)"
-_MOVING = alternatives(motion for motion in MOTIONS if motion != "still")
+_MOVING = alternatives(motion for motion in words.MOTIONS if motion != "still")
 _PARTS = {
-    "place": rf"(?P<place>{alternatives(VIDEO_PLACES)})",
+    "place": rf"(?P<place>{alternatives(words.VIDEO_PLACES)})",
     "thing": r"(?P<thing>an? [a-z0-9 ]+)",
     "moves": rf"(?:moves (?P<motion>{_MOVING})|stays (?P<rest>still))",
     "moving": rf"(?:moving (?P<motion>{_MOVING})|staying (?P<rest>still))",
-    "one": reference_pattern("one", VIDEO_PLACES),
+    "one": reference_pattern("one", words.VIDEO_PLACES),
     "happens": rf"(?:(?P<does>{alternatives((*_EVENT_OF, *_RECOLOURING))})"
-    rf"|(?:turns|becomes) (?P<turned>{alternatives(COLOURS)}))",
-    "into": rf"(?P<into>{alternatives(COLOURS)})",
+    rf"|(?:turns|becomes) (?P<turned>{alternatives(words.COLOURS)}))",
+    "into": rf"(?P<into>{alternatives(words.COLOURS)})",
     "when": f" at {_TIME} seconds",
     "time": _TIME,
     "number": rf"(?P<number>{NUMBER})",
-    "does": rf"(?P<does>{alternatives((*CAMERAS[1:], *_STANDS))})",
+    "does": rf"(?P<does>{alternatives((*words.CAMERAS[1:], *_STANDS))})",
     "colour": rf"(?P<background>{BACKGROUND_WORDS})",
 }
 _ABOUT_SHOTS: tuple[Reader, ...] = (
@@ -322,15 +310,15 @@ _ABOUT_SHOTS: tuple[Reader, ...] = (
         _object_claims,
     ),
     (("{one} {happens}.", "{one} {happens}{when}.", *_SOMETHING_FORMS, *_INTO_FORMS), _event_claims),
-    (_FIRST_FORMS, lambda match: [(FIRST, match.groupdict().get("one") or match["place"])]),
-    (_CAMERA_FORMS, lambda match: [(CAMERA, "still" if match["does"] in _STANDS else match["does"])]),
+    (_FIRST_FORMS, lambda match: [(words.FIRST, match.groupdict().get("one") or match["place"])]),
+    (_CAMERA_FORMS, lambda match: [(words.CAMERA, "still" if match["does"] in _STANDS else match["does"])]),
     READS_BACKGROUND,
 )
 _ABOUT_ALL: tuple[Reader, ...] = (
-    (_SHOTS_FORMS, lambda match: [(SHOTS, number_of(match["number"]))]),
+    (_SHOTS_FORMS, lambda match: [(words.SHOTS, number_of(match["number"]))]),
     *(
         (told, lambda match, cut=cut: [(cut, match["time"])])
-        for cut, *told in zip(CUTS, *_CUT_FORMS, strict=True)
+        for cut, *told in zip(words.CUTS, *_CUT_FORMS, strict=True)
     ),
 )
 _SHOT_SLOTS = frozenset(slot[1:] for slot in video_slots(1) if slot[0] == 0)

@@ -15,6 +15,7 @@ from itertools import pairwise
 import numpy as np
 from scipy.ndimage import maximum_filter
 
+from vcap_jax.world import vocabulary as words
 from vcap_jax.world.scenes import VIDEO_EDGE
 from vcap_jax.world.sight import Sight, brought_to_size
 from vcap_jax.world.video_facts import earliest_event
@@ -31,24 +32,7 @@ from vcap_jax.world.video_tracks import (
     texture_direction,
     whole,
 )
-from vcap_jax.world.vocabulary import (
-    BACKGROUNDS,
-    CAMERAS,
-    COLOURS,
-    CUTS,
-    HAPPENINGS,
-    NUMBERS,
-    SHAPES,
-    SHOTS,
-    TIMES,
-    VALUES,
-    VIDEO_ATTRIBUTES,
-    VIDEO_FPS,
-    VIDEO_PLACES,
-    VIDEO_SECONDS,
-    Facts,
-    Slot,
-)
+from vcap_jax.world.vocabulary import Facts, Slot
 
 _CUT_CONTRAST = 24.0
 """RGB distance between the backgrounds of two frames of different shots."""
@@ -59,8 +43,8 @@ _CHANGE = 55.0
 """RGB distance between an object's colours before and after it changes."""
 _STRANGE = 0.30
 """Relative distance from the nearest outline above which a thing has no shape of this world."""
-_OBJECT_COLOURS = np.array(list(COLOURS.values()), np.float32)
-_BACKGROUND_COLOURS = np.array(list(BACKGROUNDS.values()), np.float32)
+_OBJECT_COLOURS = np.array(list(words.COLOURS.values()), np.float32)
+_BACKGROUND_COLOURS = np.array(list(words.BACKGROUNDS.values()), np.float32)
 _MOST_STEPS = 3
 """Frames of the clip between two that are compared, at most: a longer pan would take one line of a lattice for the
 next."""
@@ -99,11 +83,11 @@ def see_video(frames: Sequence[np.ndarray], times: Sequence[float]) -> Sight:
     cells, colours = quarters(pictures), grounds(pictures)
     jumps = np.sqrt(np.square(np.diff(colours, axis=0)).sum(axis=1)) > _CUT_CONTRAST
     starts = [0, *(np.flatnonzero(jumps) + 1).tolist()]
-    spacing = float(np.median(np.diff(times))) if len(times) > 1 else 1 / VIDEO_FPS
+    spacing = float(np.median(np.diff(times))) if len(times) > 1 else 1 / words.VIDEO_FPS
     moments = _moments(times)
     limits = [*(moments[start] for start in starts), float(times[-1]) + spacing]
-    half = 0.5 / VIDEO_FPS
-    from_start, to_end = limits[0] < half, limits[-1] > VIDEO_SECONDS - half
+    half = 0.5 / words.VIDEO_FPS
+    from_start, to_end = limits[0] < half, limits[-1] > words.VIDEO_SECONDS - half
 
     notes = _Notes()
     for shot, (first, last) in enumerate(pairwise([*starts, len(frames)])):
@@ -122,7 +106,7 @@ def see_video(frames: Sequence[np.ndarray], times: Sequence[float]) -> Sight:
 def _moments(times: Sequence[float]) -> list[float]:
     """When what a frame shows first happened: since the frame before, at the last time at which anything can happen in
     this world, or, if there is none, when the frame was taken."""
-    known = [float(time) for time in TIMES]
+    known = [float(time) for time in words.TIMES]
     since = [max((time for time in known if a < time <= b), default=b) for a, b in pairwise(times)]
     return [float(times[0]), *map(float, since)]
 
@@ -130,11 +114,11 @@ def _moments(times: Sequence[float]) -> list[float]:
 def _see_cuts(notes: _Notes, cuts: Sequence[float], from_start: bool, to_end: bool) -> None:
     """Notes the cuts that were seen; their numbers are known if the clip's beginning was."""
     if from_start:
-        notes.facts |= {slot: f"{cut:.1f}" for slot, cut in zip(CUTS, cuts, strict=False)}
+        notes.facts |= {slot: f"{cut:.1f}" for slot, cut in zip(words.CUTS, cuts, strict=False)}
     if not (from_start and to_end):
-        notes.unknown |= {SHOTS, *(slot for slot in CUTS if slot not in notes.facts)}
-    elif 1 + len(cuts) < len(NUMBERS) and NUMBERS[1 + len(cuts)] in VALUES["shots"]:
-        notes.facts[SHOTS] = NUMBERS[1 + len(cuts)]
+        notes.unknown |= {words.SHOTS, *(slot for slot in words.CUTS if slot not in notes.facts)}
+    elif 1 + len(cuts) < len(words.NUMBERS) and words.NUMBERS[1 + len(cuts)] in words.VALUES["shots"]:
+        notes.facts[words.SHOTS] = words.NUMBERS[1 + len(cuts)]
 
 
 def _see_shot(
@@ -154,14 +138,14 @@ def _see_shot(
     delta = cells - ground
     along = delta @ texture
     contrast = hue_contrast(delta, along)
-    notes.facts[shot, "scene", "background"] = _nearest(ground, _BACKGROUND_COLOURS, tuple(BACKGROUNDS))
+    notes.facts[shot, "scene", "background"] = _nearest(ground, _BACKGROUND_COLOURS, tuple(words.BACKGROUNDS))
     camera = see_camera(whole(along), whole(contrast) > SURE_CONTRAST, times)
     if camera is None:
         notes.unknown.add((shot, "scene", "camera"))
     else:
         notes.facts[shot, "scene", "camera"] = camera
     happened: dict[str, str] = {}
-    for quarter, place in enumerate(VIDEO_PLACES):
+    for quarter, place in enumerate(words.VIDEO_PLACES):
         things = find_things(delta[:, quarter], contrast[:, quarter], ground)
         if things is None:
             continue
@@ -180,14 +164,14 @@ def _see_object(notes: _Notes, owner: Slot, things: Things, moments: Sequence[fl
     """Notes what an object is, how it moves and what happens to it."""
     distances = shape_distances(things)
     if distances.min() > _STRANGE:
-        notes.unknown |= {(*owner, kind) for kind in (*VIDEO_ATTRIBUTES, "motion", *HAPPENINGS)}
+        notes.unknown |= {(*owner, kind) for kind in (*words.VIDEO_ATTRIBUTES, "motion", *words.HAPPENINGS)}
         return
-    shape = SHAPES[int(distances.argmin())]
+    shape = words.SHAPES[int(distances.argmin())]
     motion = _motion(things)
     event, frame = _event(things, len(moments))
     before = things.colours[things.frames < frame] if event == "changes" else things.colours
     notes.facts[*owner, "shape"] = shape
-    notes.facts[*owner, "colour"] = _nearest(before.mean(axis=0), _OBJECT_COLOURS, tuple(COLOURS))
+    notes.facts[*owner, "colour"] = _nearest(before.mean(axis=0), _OBJECT_COLOURS, tuple(words.COLOURS))
     notes.facts[*owner, "size"] = size_of(things, shape)
     if motion is None:
         notes.unknown.add((*owner, "motion"))
@@ -198,9 +182,9 @@ def _see_object(notes: _Notes, owner: Slot, things: Things, moments: Sequence[fl
         notes.facts[*owner, "time"] = f"{moments[frame]:.1f}"
         if event == "changes":
             after = things.colours[things.frames >= frame].mean(axis=0)
-            notes.facts[*owner, "into"] = _nearest(after, _OBJECT_COLOURS, tuple(COLOURS))
+            notes.facts[*owner, "into"] = _nearest(after, _OBJECT_COLOURS, tuple(words.COLOURS))
     elif not complete:
-        notes.unknown |= {(*owner, kind) for kind in HAPPENINGS}
+        notes.unknown |= {(*owner, kind) for kind in words.HAPPENINGS}
 
 
 def _nearest(colour: np.ndarray, palette: np.ndarray, names: Sequence[str]) -> str:
@@ -252,18 +236,18 @@ def see_camera(brightness: np.ndarray, objects: np.ndarray, times: Sequence[floa
     the background. times: seconds of the frames. None where it cannot be told: a single frame, frames too far from each
     other, a background without texture.
     """
-    errors = np.zeros(len(CAMERAS))
+    errors = np.zeros(len(words.CAMERAS))
     free = ~maximum_filter(objects, (1, _SEAM, _SEAM))
     for k in range(len(brightness) - 1):
-        steps = max(round((times[k + 1] - times[k]) * VIDEO_FPS), 1)
+        steps = max(round((times[k + 1] - times[k]) * words.VIDEO_FPS), 1)
         if steps > _MOST_STEPS:
             continue
         errors += [
             _foretold(brightness[k], free[k], brightness[k + 1], free[k + 1], camera, steps)
-            for camera in CAMERAS
+            for camera in words.CAMERAS
         ]
     best, second = np.argsort(errors)[:2]
-    return CAMERAS[best] if errors[best] < _CLEAR * errors[second] else None
+    return words.CAMERAS[best] if errors[best] < _CLEAR * errors[second] else None
 
 
 def _foretold(

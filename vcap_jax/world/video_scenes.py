@@ -12,20 +12,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from vcap_jax.world import vocabulary as words
 from vcap_jax.world.scenes import VIDEO_EDGE, Shot, VideoObject, VideoScene, pick, scene_rng
 from vcap_jax.world.video_facts import video_facts
-from vcap_jax.world.vocabulary import (
-    BACKGROUNDS,
-    CAMERAS,
-    CHANGE_FRAMES,
-    COLOURS,
-    EVENTS,
-    MOTIONS,
-    SHAPES,
-    SIZES,
-    VIDEO_FRAMES,
-    VIDEO_PLACES,
-)
 
 QUARTER = VIDEO_EDGE // 2
 """Edge of a quarter in pixels."""
@@ -63,7 +52,7 @@ _THREE_SHOTS = 0.38
 
 def quarter_origin(place: str) -> tuple[int, int]:
     """(x, y) of a quarter's first pixel."""
-    row, column = divmod(VIDEO_PLACES.index(place), 2)
+    row, column = divmod(words.VIDEO_PLACES.index(place), 2)
     return column * QUARTER, row * QUARTER
 
 
@@ -80,13 +69,15 @@ def _scene(rng: np.random.Generator) -> VideoScene:
     shots: list[Shot] = []
     for first, last in _spans(rng):
         before = shots[-1].background if shots else None
-        background = pick(rng, [name for name in BACKGROUNDS if name != before])
-        camera = pick(rng, CAMERAS)
-        places = sorted(rng.choice(len(VIDEO_PLACES), int(rng.integers(1, MOST_OBJECTS + 1)), replace=False))
+        background = pick(rng, [name for name in words.BACKGROUNDS if name != before])
+        camera = pick(rng, words.CAMERAS)
+        places = sorted(
+            rng.choice(len(words.VIDEO_PLACES), int(rng.integers(1, MOST_OBJECTS + 1)), replace=False)
+        )
         objects: list[VideoObject] = []
         for place in places:
             may_act = sum(thing.event is not None for thing in objects) < MOST_EVENTS
-            objects.append(_object(rng, VIDEO_PLACES[place], first, last, may_act))
+            objects.append(_object(rng, words.VIDEO_PLACES[place], first, last, may_act))
         shots.append(
             Shot(first=first, last=last, background=background, camera=camera, objects=tuple(objects))
         )
@@ -95,25 +86,25 @@ def _scene(rng: np.random.Generator) -> VideoScene:
 
 def _spans(rng: np.random.Generator) -> list[tuple[int, int]]:
     """First and last frame (exclusive) of each shot: all ways to cut that leave ``LEAST_SHOT`` frames are alike."""
-    single = [cut for cut in CHANGE_FRAMES if LEAST_SHOT <= cut <= VIDEO_FRAMES - LEAST_SHOT]
+    single = [cut for cut in words.CHANGE_FRAMES if LEAST_SHOT <= cut <= words.VIDEO_FRAMES - LEAST_SHOT]
     ways: list[tuple[int, ...]] = [(cut,) for cut in single]
     if rng.random() < _THREE_SHOTS:
         ways = [(first, second) for first in single for second in single if second - first >= LEAST_SHOT]
     cuts = pick(rng, ways)
-    return list(zip((0, *cuts), (*cuts, VIDEO_FRAMES), strict=True))
+    return list(zip((0, *cuts), (*cuts, words.VIDEO_FRAMES), strict=True))
 
 
 def _object(rng: np.random.Generator, place: str, first: int, last: int, may_act: bool) -> VideoObject:
-    colour, size, motion = pick(rng, tuple(COLOURS)), pick(rng, SIZES), pick(rng, MOTIONS)
-    shape = pick(rng, SHAPES)
+    colour, size, motion = pick(rng, tuple(words.COLOURS)), pick(rng, words.SIZES), pick(rng, words.MOTIONS)
+    shape = pick(rng, words.SHAPES)
     event: str | None = None
     at: int | None = None
     into: str | None = None
     if may_act and rng.random() < _EVENT_SHARE:
-        inside = [frame for frame in CHANGE_FRAMES if first < frame < last]
-        event, at = pick(rng, EVENTS), pick(rng, inside)
+        inside = [frame for frame in words.CHANGE_FRAMES if first < frame < last]
+        event, at = pick(rng, words.EVENTS), pick(rng, inside)
         if event == "changes":
-            into = pick(rng, [name for name in COLOURS if name != colour])
+            into = pick(rng, [name for name in words.COLOURS if name != colour])
     seen_from = at if event == "appears" and at is not None else first
     seen_to = at if event == "disappears" and at is not None else last
     extent = float(rng.uniform(*VIDEO_EXTENTS[size]))

@@ -22,25 +22,14 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from vcap_jax.world import vocabulary as words
 from vcap_jax.world.backbone import IMAGE_SETTINGS
 from vcap_jax.world.drawing import shape_mask
 from vcap_jax.world.facts import scene_facts
 from vcap_jax.world.image_facts import layers
 from vcap_jax.world.scenes import VIDEO_EDGE, ImageScene, Scene, Shot, VideoScene
 from vcap_jax.world.video_facts import seen_frames
-from vcap_jax.world.vocabulary import (
-    COLOURS,
-    IMAGE_PLACES,
-    MOTIONS,
-    NEIGHBOURS,
-    SHAPES,
-    SIZES,
-    VALUES,
-    VIDEO_ATTRIBUTES,
-    VIDEO_FRAMES,
-    VIDEO_PLACES,
-    Slot,
-)
+from vcap_jax.world.vocabulary import Slot
 
 Array = jax.Array
 NOTHING, WITHOUT = "nothing", "without"
@@ -56,10 +45,11 @@ _HEADS = 6
 _STEEPNESS = 20.0
 """Of a place's first weights: what they lose with the squared distance of a token, in edges of the picture."""
 _OPTIONAL = ("pattern", "direction", "mark", "inside")
-_OF_ANY = {kind: (NOTHING, *VALUES[kind]) for kind in VIDEO_ATTRIBUTES}
+_OF_ANY = {kind: (NOTHING, *words.VALUES[kind]) for kind in words.VIDEO_ATTRIBUTES}
 PATCH_PROBES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
-    "image": _OF_ANY | {kind: (NOTHING, WITHOUT, *VALUES[kind]) for kind in ("pattern", "direction", "mark")},
-    "video": _OF_ANY | {"motion": (NOTHING, *MOTIONS)},
+    "image": _OF_ANY
+    | {kind: (NOTHING, WITHOUT, *words.VALUES[kind]) for kind in ("pattern", "direction", "mark")},
+    "video": _OF_ANY | {"motion": (NOTHING, *words.MOTIONS)},
 }
 """What is asked of a patch, and the answers, by modality."""
 _FILLED = 48
@@ -79,22 +69,22 @@ def _of(places: Sequence[str], values: Sequence[str]) -> Probe:
 
 
 IMAGE_PROBES: Mapping[str, Probe] = {
-    "shape": _of(IMAGE_PLACES, (NOTHING, *SHAPES)),
-    "colour": _of(IMAGE_PLACES, tuple(COLOURS)),
-    "size": _of(IMAGE_PLACES, SIZES),
-    **{kind: _of(IMAGE_PLACES, (NOTHING, *VALUES[kind])) for kind in _OPTIONAL},
-    **{kind: Probe(pairs, (NOTHING, *values)) for kind, pairs, _, values in NEIGHBOURS},
-    "covers": _of(IMAGE_PLACES, (NOTHING, "something")),
-    "covered": _of(IMAGE_PLACES, (NOTHING, "partly")),
-    **{kind: _of(("scene",), VALUES[kind]) for kind in ("background", "light", "objects")},
+    "shape": _of(words.IMAGE_PLACES, (NOTHING, *words.SHAPES)),
+    "colour": _of(words.IMAGE_PLACES, tuple(words.COLOURS)),
+    "size": _of(words.IMAGE_PLACES, words.SIZES),
+    **{kind: _of(words.IMAGE_PLACES, (NOTHING, *words.VALUES[kind])) for kind in _OPTIONAL},
+    **{kind: Probe(pairs, (NOTHING, *values)) for kind, pairs, _, values in words.NEIGHBOURS},
+    "covers": _of(words.IMAGE_PLACES, (NOTHING, "something")),
+    "covered": _of(words.IMAGE_PLACES, (NOTHING, "partly")),
+    **{kind: _of(("scene",), words.VALUES[kind]) for kind in ("background", "light", "objects")},
 }
 """What is asked of a picture."""
 VIDEO_PROBES: Mapping[str, Probe] = {
-    "shape": _of(VIDEO_PLACES, (NOTHING, *SHAPES)),
-    "colour": _of(VIDEO_PLACES, tuple(COLOURS)),
-    "size": _of(VIDEO_PLACES, SIZES),
-    "motion": _of(VIDEO_PLACES, MOTIONS),
-    **{kind: _of(("scene",), VALUES[kind]) for kind in ("background", "camera")},
+    "shape": _of(words.VIDEO_PLACES, (NOTHING, *words.SHAPES)),
+    "colour": _of(words.VIDEO_PLACES, tuple(words.COLOURS)),
+    "size": _of(words.VIDEO_PLACES, words.SIZES),
+    "motion": _of(words.VIDEO_PLACES, words.MOTIONS),
+    **{kind: _of(("scene",), words.VALUES[kind]) for kind in ("background", "camera")},
 }
 """What is asked of a pair of frames. No event and no cut falls between the two."""
 PROBES: Mapping[str, Mapping[str, Probe]] = {"image": IMAGE_PROBES, "video": VIDEO_PROBES}
@@ -104,7 +94,7 @@ def targets(scene: Scene) -> dict[str, np.ndarray]:
     """The right answers: by probe, int32 [views, owners], ``UNKNOWN`` where there is none."""
     if isinstance(scene, ImageScene):
         return _numbers(IMAGE_PROBES, [_picture_answers(scene)])
-    return _numbers(VIDEO_PROBES, [_pair_answers(scene, first) for first in range(0, VIDEO_FRAMES, 2)])
+    return _numbers(VIDEO_PROBES, [_pair_answers(scene, first) for first in range(0, words.VIDEO_FRAMES, 2)])
 
 
 def _numbers(probes: Mapping[str, Probe], views: Sequence[Mapping[Slot, str]]) -> dict[str, np.ndarray]:
@@ -124,13 +114,13 @@ def _numbers(probes: Mapping[str, Probe], views: Sequence[Mapping[Slot, str]]) -
 
 def _picture_answers(scene: ImageScene) -> dict[Slot, str]:
     facts = scene_facts(scene)
-    answers: dict[Slot, str] = {(place, "shape"): NOTHING for place in IMAGE_PLACES}
+    answers: dict[Slot, str] = {(place, "shape"): NOTHING for place in words.IMAGE_PLACES}
     there = {item.place for item in scene.objects}
     for item in scene.objects:
         answers |= {(item.place, kind): NOTHING for kind in (*_OPTIONAL, "covers", "covered")}
         # A shape that cannot be told is not to be guessed.
         del answers[item.place, "shape"]
-    for kind, pairs, *_ in NEIGHBOURS:
+    for kind, pairs, *_ in words.NEIGHBOURS:
         answers |= {(*pair, kind): NOTHING for pair in pairs if there.issuperset(pair)}
     for slot, value in facts.items():
         if slot[-1] == "overlap":
@@ -142,12 +132,12 @@ def _picture_answers(scene: ImageScene) -> dict[Slot, str]:
 
 def _pair_answers(scene: VideoScene, first: int) -> dict[Slot, str]:
     shot = _shown(scene, first)
-    answers: dict[Slot, str] = {(place, "shape"): NOTHING for place in VIDEO_PLACES}
+    answers: dict[Slot, str] = {(place, "shape"): NOTHING for place in words.VIDEO_PLACES}
     answers |= {("scene", "background"): shot.background, ("scene", "camera"): shot.camera}
     for thing in shot.objects:
         if first in seen_frames(shot, thing):
             told = {**vars(thing), "colour": thing.colour_at(first)}
-            answers |= {(thing.place, kind): told[kind] for kind in (*VIDEO_ATTRIBUTES, "motion")}
+            answers |= {(thing.place, kind): told[kind] for kind in (*words.VIDEO_ATTRIBUTES, "motion")}
     return answers
 
 
@@ -162,7 +152,7 @@ def new_readers(probes: Mapping[str, Probe], grid: tuple[int, int], width: int) 
     grid: rows and columns of a view's visual tokens. width: numbers of a token.
     """
     places = _places(probes)
-    rows = 3 if places == IMAGE_PLACES else 2
+    rows = 3 if places == words.IMAGE_PLACES else 2
     centres = np.stack(np.divmod(np.arange(len(places)), rows), -1) + 0.5
     tokens = np.stack(np.divmod(np.arange(grid[0] * grid[1]), grid[1]), -1) + 0.5
     apart = centres[:, None] / rows - tokens[None] / grid
@@ -260,7 +250,7 @@ def patch_targets(scene: Scene) -> dict[str, np.ndarray]:
     if isinstance(scene, ImageScene):
         views = [(layers(scene).front, [_values(vars(item)) for item in scene.objects])]
         return _answers("image", views)
-    return _answers("video", [_pair(scene, first) for first in range(0, VIDEO_FRAMES, 2)])
+    return _answers("video", [_pair(scene, first) for first in range(0, words.VIDEO_FRAMES, 2)])
 
 
 def _values(attributes: Mapping[str, object]) -> dict[str, str]:
