@@ -14,7 +14,6 @@ import sys
 import time
 from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from hashlib import blake2b
 from typing import Protocol
 
 from aiohttp import web
@@ -22,6 +21,7 @@ from aiohttp.typedefs import Handler, Middleware
 
 from gpu_judge.bodies import Intake, Limits, Refusal, parse_object
 from gpu_judge.embedded.request import BadRequest
+from vcap_jax.system.digests import digest_of
 from vcap_jax.system.json_values import JsonObject, JsonValue
 
 _log = logging.getLogger(__name__)
@@ -99,7 +99,7 @@ def completion(body: JsonObject, verdict: JsonObject, model: str, identity: str 
     asked = _words(body["messages"])
     answered = len(content.split())
     return {
-        "id": f"chatcmpl-{identity or blake2b(content.encode(), digest_size=12).hexdigest()}",
+        "id": f"chatcmpl-{identity or digest_of(content, size=12)}",
         "object": "chat.completion",
         "created": int(time.time()),
         "model": model,

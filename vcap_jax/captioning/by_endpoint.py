@@ -14,7 +14,6 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import dataclass
-from hashlib import blake2b
 from typing import Self
 
 from vcap_jax.captioning.settings import UNSEEN
@@ -33,6 +32,7 @@ from vcap_jax.rollout.captioner import Captioned
 from vcap_jax.rollout.sampler import RolloutConfig
 from vcap_jax.rollout.sampling import SamplingConfig
 from vcap_jax.system import in_work
+from vcap_jax.system.digests import number_of
 from vcap_jax.system.event_loop import LoopThread
 from vcap_jax.system.json_records import record_values
 from vcap_jax.system.json_values import JsonDict, JsonObject
@@ -209,8 +209,7 @@ class EndpointCaptioner:
         messages = build_messages(shown.parts, request)
 
         async def one(k: int) -> _Text | Failure:
-            key = f"{seed}/{sample.id}/{k}".encode()
-            drawn = int.from_bytes(blake2b(key, digest_size=4).digest(), "big") >> 1
+            drawn = number_of(f"{seed}/{sample.id}/{k}", size=4) >> 1
             fields = {**shown.fields, **self._fields, "seed": drawn}
             own = dataclasses.replace(shown, fields=fields, of_vllm=_SILENT)
             prefix = shown.key if several else None

@@ -43,6 +43,7 @@ from vcap_jax.captioning.parts import (
     whole_rows,
 )
 from vcap_jax.data.manifest import Sample
+from vcap_jax.system.digests import number_of
 from vcap_jax.system.errors import VCapError
 from vcap_jax.system.files import write_json, write_through
 from vcap_jax.system.json_values import JsonDict, JsonObject, as_whole, parse_json, read_json_object
@@ -262,7 +263,7 @@ def _offsets(part: Path, shard: Shard, job: CaptionJob) -> array[int]:
 def _mark(row: JsonObject) -> int:
     """Of an input that is done, never 0: by which it is known again, its id and its files."""
     known = json.dumps([row.get(key) for key in ("id", "image", "images", "video")])
-    return int.from_bytes(blake2b(known.encode(), digest_size=8).digest(), "big") or 1
+    return number_of(known) or 1
 
 
 def _index(row: JsonDict, part: Path) -> int:

@@ -4,13 +4,13 @@ manifest holds."""
 from __future__ import annotations
 
 import functools
-import hashlib
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from vcap_jax.data.errors import ManifestError
 from vcap_jax.data.manifest import Sample
+from vcap_jax.system.digests import number_of
 
 
 def a_part(samples: Sequence[Sample], most: int) -> list[Sample]:
@@ -18,13 +18,15 @@ def a_part(samples: Sequence[Sample], most: int) -> list[Sample]:
     one."""
     if len(samples) <= most:
         return list(samples)
-    taken = {sample.id for sample in sorted(samples, key=lambda sample: _number(f"part/{sample.id}"))[:most]}
+    taken = {
+        sample.id for sample in sorted(samples, key=lambda sample: number_of(f"part/{sample.id}"))[:most]
+    }
     return [sample for sample in samples if sample.id in taken]
 
 
 def is_held_out(identity: str, share: float, seed: int) -> bool:
     """Whether the sample of that id is among the ``share`` (0 to 1) that is held out; the same on every machine."""
-    return _number(f"held out/{seed}/{identity}") < share * 2.0**64
+    return number_of(f"held out/{seed}/{identity}") < share * 2.0**64
 
 
 def divided(samples: Sequence[Sample], share: float, seed: int) -> tuple[list[Sample], list[Sample]]:
@@ -59,11 +61,6 @@ def check_apart(trained: Sequence[Sample], heldout: Sequence[Sample]) -> None:
                 "trained on: name other samples in data.heldout, or take the row out of one of the two manifests "
                 "(data.heldout_share in its place holds out rows of data.manifest)"
             )
-
-
-def _number(text: str) -> int:
-    """Below 2**64, the same on every machine."""
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
 
 
 def _namer() -> Callable[[Path], str]:

@@ -8,7 +8,6 @@ skipped and when is the same in a resumed run as in one left alone, and a run ma
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from vcap_jax.data.manifest import Sample
 from vcap_jax.data.storage import tried_again, watched
 from vcap_jax.models.errors import InputError
 from vcap_jax.parallel.processes import ALONE, Processes
+from vcap_jax.system.digests import digest_of
 from vcap_jax.system.json_values import JsonDict, JsonObject, as_whole
 
 OnBadSample = Literal["skip", "refuse"]
@@ -281,4 +281,4 @@ class GroupIterator(Iterator[GroupBatch[E]], Generic[E]):
 
 def _fingerprint(samples: Sequence[Sample], settings: PipelineSettings) -> str:
     order = [settings.seed, settings.shuffle, settings.epochs, [sample.id for sample in samples]]
-    return hashlib.blake2b(json.dumps(order).encode(), digest_size=16).hexdigest()
+    return digest_of(json.dumps(order))

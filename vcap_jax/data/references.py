@@ -25,6 +25,7 @@ from typing import TypeVar
 from vcap_jax.data.errors import ManifestError
 from vcap_jax.data.jsonl import other_keys, read_objects, row_id, string_list
 from vcap_jax.data.manifest import Sample
+from vcap_jax.system.digests import digest_of, number_of
 from vcap_jax.system.files import replace_file
 from vcap_jax.system.json_records import as_record
 from vcap_jax.system.json_values import JsonDict, JsonError, JsonObject
@@ -221,12 +222,11 @@ def entry_line(entry: PoolEntry) -> str:
 def asked_digest(samples: Iterable[Sample]) -> str:
     """Of the samples a pool is written for: their ids and own prompts, in order."""
     asked = [[sample.id, sample.prompt] for sample in samples]
-    return hashlib.blake2b(json.dumps(asked).encode(), digest_size=16).hexdigest()
+    return digest_of(json.dumps(asked))
 
 
 def _choose(options: Sequence[T], key: str) -> T:
-    digest = hashlib.blake2b(key.encode(), digest_size=8).digest()
-    return options[int.from_bytes(digest, "big") % len(options)]
+    return options[number_of(key) % len(options)]
 
 
 def _check_version(version: object, where: str) -> None:

@@ -18,7 +18,6 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from functools import partial
-from hashlib import blake2b
 from typing import Literal, Self, TypeVar
 
 from vcap_jax.data.judge_media import EncodedMedia
@@ -34,6 +33,7 @@ from vcap_jax.reward.prompts import content_hash, schema_format
 from vcap_jax.reward.question import Drawing, Verdict
 from vcap_jax.reward.role import Role
 from vcap_jax.reward.store import JudgementStore
+from vcap_jax.system.digests import number_of
 from vcap_jax.system.event_loop import LoopThread
 from vcap_jax.system.in_work import as_they_end, until_ended
 from vcap_jax.system.json_values import JsonDict, JsonObject
@@ -201,7 +201,6 @@ class Asker:
         seen = "" if shown is None else shown.key
         shared = content_hash(seen, filled.shared)
         drawn = stage.temperature is not None and stage.temperature > 0
-        seed = blake2b(f"{sample}/{seen}/{filled.text}".encode("utf-8", "surrogatepass"), digest_size=4)
         asked = Pass(
             form=_form(stage, shape),
             fill=lambda _: filled.text,
@@ -212,7 +211,7 @@ class Asker:
             drawing=Drawing(
                 temperature=stage.temperature,
                 max_tokens=stage.max_tokens,
-                seed=int.from_bytes(seed.digest(), "big") >> 2 if drawn else None,
+                seed=number_of(f"{sample}/{seen}/{filled.text}", size=4) >> 2 if drawn else None,
             ),
             sample=sample,
         )

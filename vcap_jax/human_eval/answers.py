@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import sqlite3
 import threading
@@ -17,6 +16,7 @@ from vcap_jax.human_eval.protocol import Ranking, Step1, Verdict, verdict_of
 from vcap_jax.human_eval.records import Item
 from vcap_jax.human_eval.store_schema import VERSION
 from vcap_jax.human_eval.study import Study
+from vcap_jax.system.digests import digest_of
 
 _BUSY_S = 30.0
 _HELD = "step1, step2, note, version, first_at, last_at"
@@ -255,7 +255,7 @@ def asked_digest(study: Study, item: Item) -> str:
             for one in study.propositions[item.id]
         ],
     ]
-    return hashlib.blake2b(json.dumps(asked).encode(), digest_size=16).hexdigest()
+    return digest_of(json.dumps(asked))
 
 
 def connect(path: Path) -> sqlite3.Connection:

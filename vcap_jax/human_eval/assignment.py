@@ -6,7 +6,6 @@ from the study's seed and the annotator's name, so a reload changes nothing, and
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from vcap_jax.human_eval.errors import RuleBroken
 from vcap_jax.human_eval.protocol import Ranking
 from vcap_jax.human_eval.records import Item, Proposition
 from vcap_jax.human_eval.study import Study
+from vcap_jax.system.digests import digest_of
 
 LETTERS = "ABCDEFGH"
 """What captions are called where their models must not be known."""
@@ -103,4 +103,4 @@ class AnnotatorView:
 def _key(seed: int, *parts: str) -> str:
     # Lengths before texts: "a", "bc" and "ab", "c" are different.
     told = "".join(f"{len(part)}:{part}" for part in parts)
-    return hashlib.blake2b(f"{seed}|{told}".encode(), digest_size=16).hexdigest()
+    return digest_of(f"{seed}|{told}")

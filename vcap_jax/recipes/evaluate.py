@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import functools
-import hashlib
 import json
 import re
 import time
@@ -60,6 +59,7 @@ from vcap_jax.recipes.evaluation_request import (
 from vcap_jax.report.pages import told_if_not_drawn
 from vcap_jax.reward.client import model_now
 from vcap_jax.reward.config import JudgeConfig
+from vcap_jax.system.digests import digest_of
 from vcap_jax.system.file_locks import only_one
 from vcap_jax.system.json_values import JsonDict, JsonObject, as_object, read_json_object
 
@@ -386,5 +386,4 @@ def _request_row(request: EvaluationRequest, benchmark: Benchmark[object], capti
 
 
 def _digest(texts: Mapping[str, str]) -> str:
-    rows = json.dumps(sorted(texts.items()), ensure_ascii=False)
-    return hashlib.blake2b(rows.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+    return digest_of(json.dumps(sorted(texts.items()), ensure_ascii=False))

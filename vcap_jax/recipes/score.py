@@ -10,7 +10,6 @@ it names.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -45,6 +44,7 @@ from vcap_jax.run.judge import answering_judge, media_for_judge, reward_family
 from vcap_jax.run.judge_domain import judge_domain
 from vcap_jax.run.judge_record import noted_judge
 from vcap_jax.run.observers import shown_candidate
+from vcap_jax.system.digests import digest_of
 from vcap_jax.system.files import replace_file
 from vcap_jax.system.json_values import JsonDict, as_object, read_json_object
 from vcap_jax.system.shutdown import requested
@@ -210,10 +210,7 @@ def _described(captions: Path) -> JsonDict:
     """What file it is; empty where there is none, which whoever reads it says."""
     if not captions.is_file():
         return {}
-    return {
-        "name": captions.name,
-        "digest": hashlib.blake2b(captions.read_bytes(), digest_size=16).hexdigest(),
-    }
+    return {"name": captions.name, "digest": digest_of(captions.read_bytes())}
 
 
 def _begin(folder: RunFolder, config: RunConfig, captions: JsonDict, say: Callable[[str], None]) -> Path:

@@ -8,7 +8,6 @@ them. The items of both are samples of their own, so that they go through the sa
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 from collections.abc import Sequence
 
 from vcap_jax.data.manifest import Sample
@@ -16,6 +15,7 @@ from vcap_jax.data.media import TimeWindow
 from vcap_jax.reward.config import LocalConfig
 from vcap_jax.reward.segments import parse_segments, sample_window
 from vcap_jax.run.config import ReferenceConfig
+from vcap_jax.system.digests import number_of
 from vcap_jax.system.json_values import JsonDict
 
 
@@ -45,8 +45,8 @@ class Asking:
         ]
 
     def _drawn(self, identity: str, seed: int) -> list[str]:
-        def lot(number: int) -> bytes:
-            return hashlib.blake2b(f"question/{seed}/{identity}/{number}".encode(), digest_size=8).digest()
+        def lot(number: int) -> int:
+            return number_of(f"question/{seed}/{identity}/{number}")
 
         chosen = sorted(range(len(self.questions)), key=lot)[: self.each]
         return [self.questions[number] for number in sorted(chosen)]

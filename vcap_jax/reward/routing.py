@@ -6,14 +6,15 @@ that drops out moves its own groups and no others.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
+
+from vcap_jax.system.digests import number_of
 
 
 def preference(route: str, addresses: Sequence[str]) -> list[int]:
     """Indices of the addresses in the order in which a route wants them (rendezvous hashing)."""
 
-    def weight(index: int) -> bytes:
-        return hashlib.blake2b(f"{route}|{addresses[index]}".encode(), digest_size=8).digest()
+    def weight(index: int) -> int:
+        return number_of(f"{route}|{addresses[index]}")
 
     return sorted(range(len(addresses)), key=weight, reverse=True)

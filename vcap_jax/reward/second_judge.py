@@ -8,7 +8,6 @@ with it is counted and otherwise without effect.
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -27,6 +26,7 @@ from vcap_jax.reward.group import CandidateScore, GroupForReward, GroupScores
 from vcap_jax.reward.role import Role
 from vcap_jax.reward.session import RewardSession
 from vcap_jax.system.clock import Clock
+from vcap_jax.system.digests import number_of
 
 PREFIX = "second_judge/"
 SECOND = Role(who="the second judge", settings="second_judge.judge")
@@ -36,9 +36,7 @@ _log = logging.getLogger(__name__)
 
 def is_held_out(share: float, *, seed: int, step: int, sample_id: str, candidate: int) -> bool:
     """Whether the second judge sees this candidate; the same on every machine."""
-    name = f"second judge/{seed}/{step}/{sample_id}/{candidate}"
-    digest = hashlib.blake2b(name.encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big") < share * 2.0**64
+    return number_of(f"second judge/{seed}/{step}/{sample_id}/{candidate}") < share * 2.0**64
 
 
 def agreement(pairs: Sequence[tuple[CandidateScore, CandidateScore]]) -> Row:

@@ -14,13 +14,13 @@ at the start of a line (``0.0-2.0s: ...``, ``From 0 to 2 seconds, ...``, ``**Sce
 
 from __future__ import annotations
 
-import hashlib
 import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vcap_jax.data.media import TimeWindow
+from vcap_jax.system.digests import number_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,8 +148,7 @@ def choose_window(segments: Sequence[Segment], *, seed: int, step: int, sample_i
 
 
 def _uniform(seed: int, step: int, sample_id: str) -> float:
-    digest = hashlib.blake2b(f"{seed}/{step}/{sample_id}".encode(), digest_size=8).digest()
-    return (int.from_bytes(digest, "big") >> 11) / 2.0**53
+    return (number_of(f"{seed}/{step}/{sample_id}") >> 11) / 2.0**53
 
 
 def _seconds(time: str) -> float:

@@ -8,7 +8,6 @@ folder, the origin.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import shlex
 from collections.abc import Sequence
@@ -27,6 +26,7 @@ from vcap_jax.report.best_checkpoint import BEST, AskedStep, read_best
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.run.config import RunConfig
 from vcap_jax.run.model_loading import checkpoint_folder, load_adapted
+from vcap_jax.system.digests import digest_of
 from vcap_jax.system.json_values import JsonDict
 from vcap_jax.training.checkpoint import Checkpointer, CheckpointError
 
@@ -150,7 +150,7 @@ def checkpoint_files(path: str, step: AskedStep = None) -> str | None:
             rows.append([str(file), about.st_size, about.st_mtime_ns])
     except FileNotFoundError:  # between being listed and being looked at
         return None
-    return hashlib.blake2b(json.dumps(rows).encode(), digest_size=16).hexdigest()
+    return digest_of(json.dumps(rows))
 
 
 def check_start(config: RunConfig) -> None:

@@ -6,7 +6,6 @@ serve, and the files that ``reward`` names may be edited. Rewards before and aft
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from pathlib import Path
 from vcap_jax.report.run_folder import RunFolder, RunFolderError
 from vcap_jax.reward.config import RewardConfig
 from vcap_jax.reward.role import Role
+from vcap_jax.system.digests import digest_of
 from vcap_jax.system.files import write_json
 from vcap_jax.system.json_records import read_record, record_values
 
@@ -100,11 +100,7 @@ def judging_files(reward: RewardConfig) -> dict[str, str]:
         "reward.claim_differences.instruction": reward.claim_differences.instruction,
         "reward.balanced.instruction": reward.balanced.instruction,
     }
-    return {
-        key: hashlib.blake2b(Path(path).read_bytes(), digest_size=16).hexdigest()
-        for key, path in named.items()
-        if path is not None
-    }
+    return {key: digest_of(Path(path).read_bytes()) for key, path in named.items() if path is not None}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -10,6 +9,7 @@ from dataclasses import asdict, dataclass
 from vcap_jax.configuration import ConfigError
 from vcap_jax.data.manifest import Sample
 from vcap_jax.report.run_folder import RunFolder
+from vcap_jax.system.digests import digest_of
 from vcap_jax.system.files import write_json
 from vcap_jax.system.json_records import read_record
 
@@ -66,5 +66,4 @@ def remember_samples(
 def _rows_of(samples: Sequence[Sample]) -> SampleRows:
     """By ids, prompts and names of files in their order. Where files lie may change; what is in them is not read."""
     rows = ((s.id, s.modality, s.prompt, [file.name for file in s.files]) for s in samples)
-    digest = hashlib.blake2b("\n".join(map(json.dumps, rows)).encode(), digest_size=16).hexdigest()
-    return SampleRows(count=len(samples), digest=digest)
+    return SampleRows(count=len(samples), digest=digest_of("\n".join(map(json.dumps, rows))))

@@ -9,7 +9,6 @@ mix. The code that made it is told in ``software``.
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
 import platform
 import subprocess
@@ -29,6 +28,7 @@ from vcap_jax.report.summary import FactCounts
 from vcap_jax.studies.arms import MODALITIES
 from vcap_jax.studies.tasks import Plan, Task
 from vcap_jax.studies.witnesses import Meetings
+from vcap_jax.system.digests import digest_of
 from vcap_jax.system.errors import VCapError
 from vcap_jax.system.files import replace_file
 from vcap_jax.system.host_limits import usable_cores
@@ -201,8 +201,7 @@ class Worlds:
 @functools.cache
 def policy_digest() -> str:
     """Of the starting policy that comes with the package."""
-    weights = (BACKBONE_FOLDER / "model.safetensors").read_bytes()
-    return hashlib.blake2b(weights, digest_size=8).hexdigest()
+    return digest_of((BACKBONE_FOLDER / "model.safetensors").read_bytes(), size=8)
 
 
 @functools.cache
@@ -217,7 +216,7 @@ def world_digest() -> str:
             captions = [full_caption(scene, rng), weak_caption(scene, rng)]
             counted = [asdict(count_facts(scene, caption)) for caption in captions]
             told.append([repr(scene), captions, counted])
-    return hashlib.blake2b(json.dumps(told).encode(), digest_size=8).hexdigest()
+    return digest_of(json.dumps(told), size=8)
 
 
 @functools.cache

@@ -8,7 +8,6 @@ another folder.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from vcap_jax.configuration import load_config, plain_settings, shipped_configs,
 from vcap_jax.evals.config import HELDOUT, EvaluationConfig
 from vcap_jax.run.config import RunConfig
 from vcap_jax.studies.arms import ARMS, MODALITIES, QUICK, STUDIES, Arm
+from vcap_jax.system.digests import digest_of
 from vcap_jax.system.errors import VCapError
 from vcap_jax.system.json_values import JsonDict, as_object
 from vcap_jax.world.scenes import Modality
@@ -264,4 +264,4 @@ def _decides(config: RunConfig) -> JsonDict:
 
 
 def _digest(*told: object) -> str:
-    return hashlib.blake2b(json.dumps(told, sort_keys=True).encode(), digest_size=4).hexdigest()
+    return digest_of(json.dumps(told, sort_keys=True), size=4)

@@ -10,12 +10,12 @@ err on a subset of what higher rates err on.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from hashlib import blake2b
 from typing import Literal
 
 from pydantic import Field
 
 from vcap_jax.configuration import settings
+from vcap_jax.system.digests import number_of
 from vcap_jax.world.sight import Sight
 from vcap_jax.world.vocabulary import VALUES, Facts, Slot
 
@@ -105,5 +105,4 @@ def _chance(
     perception: PerceptionConfig, picture: bytes, error: Literal["miss", "invent"], slot: Slot, value: str
 ) -> float:
     """Uniform in [0, 1), a function of its arguments alone, and the same at all rates."""
-    told = f"{perception.seed}|{picture.hex()}|{error}|{slot!r}|{value}".encode()
-    return int.from_bytes(blake2b(told, digest_size=8).digest(), "big") / 2**64
+    return number_of(f"{perception.seed}|{picture.hex()}|{error}|{slot!r}|{value}") / 2**64

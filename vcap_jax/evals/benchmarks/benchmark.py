@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
@@ -27,6 +26,7 @@ from vcap_jax.evals.statistics import Statistic, evaluated
 from vcap_jax.evals.templates import PromptTemplate, check_own_texts, load_template
 from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.reward.failures import Failure
+from vcap_jax.system.digests import digest_of
 from vcap_jax.system.json_values import JsonObject, JsonValue
 
 A = TypeVar("A")
@@ -266,7 +266,7 @@ class Benchmark(ABC, Generic[R]):
     def data_digest(self) -> str:
         """Of what the public files say of the samples: questions, answers, references; wherever they lie."""
         rows = json.dumps([[task.sample.id, task.row] for task in self.tasks], default=_plain, skipkeys=True)
-        return hashlib.blake2b(rows.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+        return digest_of(rows)
 
     def _check_media(self) -> None:
         missing = [path for sample in self.samples for path in sample.files if not path.is_file()]

@@ -17,7 +17,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from hashlib import blake2b
 from typing import Literal
 
 from vcap_jax.data.manifest import Sample
@@ -28,6 +27,7 @@ from vcap_jax.evals.statistics import Statistic, average_of_present, mean
 from vcap_jax.reward.failures import Failure
 from vcap_jax.reward.json_objects import head
 from vcap_jax.reward.prompts import object_schema
+from vcap_jax.system.digests import number_of
 from vcap_jax.system.json_values import JsonError, JsonObject, JsonValue, as_object, as_text
 from vcap_jax.system.words import word_count
 
@@ -124,7 +124,7 @@ class CapArenaAuto(Benchmark[Battle]):
 
 def first_place(identity: str) -> bool:
     """Whether the captioner's caption comes first where one order is asked: by the sample's id."""
-    return blake2b(identity.encode(), digest_size=1).digest()[0] % 2 == 0
+    return number_of(identity, size=1) % 2 == 0
 
 
 def points_of(judgment: Judgment, *, ours_first: bool) -> int:

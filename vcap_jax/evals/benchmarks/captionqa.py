@@ -21,7 +21,6 @@ import random
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
 from pathlib import Path
 from typing import Literal
 
@@ -42,6 +41,7 @@ from vcap_jax.evals.benchmarks.choice_tables import write_picture
 from vcap_jax.evals.benchmarks.choices import lettered, listed
 from vcap_jax.evals.statistics import Statistic, ratio
 from vcap_jax.reward.failures import Failure
+from vcap_jax.system.digests import number_of
 from vcap_jax.system.json_values import JsonDict
 
 DOMAINS = ("natural", "document", "ecommerce", "embodiedai")
@@ -252,7 +252,7 @@ def is_yes_no(question: str, options: Sequence[str], *, official: bool) -> bool:
 
 def seeded(key: str) -> random.Random:
     """A generator of its own for a key, the same everywhere."""
-    return random.Random(int.from_bytes(blake2b(key.encode(), digest_size=8).digest(), "big"))
+    return random.Random(number_of(key))
 
 
 def domain_of(identity: str) -> str:

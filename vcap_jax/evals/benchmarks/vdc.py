@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -37,6 +36,7 @@ from vcap_jax.evals.benchmarks.benchmark import (
 )
 from vcap_jax.evals.statistics import Statistic, average, mean
 from vcap_jax.reward.failures import Failure
+from vcap_jax.system.digests import number_of
 from vcap_jax.system.json_values import JsonValue
 
 ASPECTS = ("background", "camera", "detailed", "main_object", "short")
@@ -189,5 +189,4 @@ class Vdc(Benchmark[Aspect]):
 def drawn_prompt(pool: Sequence[str], key: str) -> str:
     """A line of the pool, the same for the same key; blank lines are none."""
     lines = [line for line in pool if line.strip()]
-    drawn = blake2b(key.encode(), digest_size=8).digest()
-    return lines[int.from_bytes(drawn, "big") % len(lines)].strip()
+    return lines[number_of(key) % len(lines)].strip()
