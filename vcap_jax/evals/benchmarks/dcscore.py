@@ -63,12 +63,9 @@ def fact_scores(trial: Trial, *, relevant_only: bool, weigh_all: bool) -> FactSc
 
 
 @dataclass(frozen=True, kw_only=True)
-class DcScore:
+class DcScore(FactScores):
     """A caption's scores, each the mean over its trials, 0 to 1. dcscore: the mean of both F1."""
 
-    precision: float
-    recall: float
-    f1: float
     f1_relevant: float
 
     @property
