@@ -23,14 +23,8 @@ from vcap_jax.system.files import write_through
 Rows = Sequence[Mapping[str, Scalar]]
 
 # Told apart by lightness too, so the pictures survive grey printing and colour blindness.
-BLUE, ORANGE, GREEN, RED, PURPLE, GREY = (
-    "#2b6cb0",
-    "#dd8a26",
-    "#2f8f6b",
-    "#c2413b",
-    "#7a5195",
-    "#8a8f98",
-)
+COLOURS = ("#2b6cb0", "#dd8a26", "#2f8f6b", "#c2413b", "#7a5195", "#8a8f98")
+BLUE, ORANGE, GREEN, RED, PURPLE, GREY = COLOURS
 INK = "#2d3138"
 _LEGEND = 33.0
 """Width of a panel's axes in heights of a legend's letters."""

@@ -15,11 +15,10 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from vcap_jax.report.charts import looks
+from vcap_jax.report.charts import BLUE, COLOURS, looks
 from vcap_jax.studies.estimates import MEASURES, Interval, Measure
 
 _INK, _SOFT, _LINE = "#22262d", "#636b78", "#dde1e7"
-_COLOURS = ("#2b6cb0", "#dd8a26", "#2f8f6b", "#c2413b", "#7a5195", "#8a8f98")
 _styled = mpl.rc_context(
     {"svg.fonttype": "none", "svg.hashsalt": "vcap", "font.family": "sans-serif", "font.size": 9}
 )
@@ -46,7 +45,7 @@ def forest(rows: Sequence[Bar], measures: Sequence[Measure] = ("coverage", "fals
         axis.grid(axis="x", color=_LINE, linewidth=0.7)
         for y, row in zip(places, rows, strict=True):
             interval = row.intervals[measure]
-            colour = _SOFT if row.plain else _COLOURS[0]
+            colour = _SOFT if row.plain else BLUE
             if not math.isnan(interval.low):
                 low, high = interval.low, interval.high
                 axis.plot([low, high], [y, y], color=colour, linewidth=2.2, solid_capstyle="butt")
@@ -71,7 +70,7 @@ def curves(arms: Mapping[str, Sequence[np.ndarray]], *, steps: int, column: int,
     axis = figure.subplots()
     _plain(axis)
     axis.grid(color=_LINE, linewidth=0.7)
-    for (stroke, colour), (label, runs) in zip(itertools.cycle(looks(_COLOURS)), arms.items(), strict=False):
+    for (stroke, colour), (label, runs) in zip(itertools.cycle(looks(COLOURS)), arms.items(), strict=False):
         length = min(steps, *(len(run) for run in runs))
         values = np.stack([run[:length, column] for run in runs])
         x = np.arange(1, length + 1)
@@ -95,7 +94,7 @@ def calibration(points: Mapping[str, Mapping[str, tuple[np.ndarray, np.ndarray, 
     for axis, (panel, rows) in zip(axes, points.items(), strict=True):
         _plain(axis)
         axis.plot([0, 1], [0, 1], color=_SOFT, linewidth=0.8, linestyle=":")
-        for colour, (label, (predicted, measured, number)) in zip(_COLOURS, rows.items(), strict=False):
+        for colour, (label, (predicted, measured, number)) in zip(COLOURS, rows.items(), strict=False):
             area = 160 * number / max(float(number.max(initial=0)), 1.0)
             axis.scatter(predicted, measured, s=area + 6, color=colour, alpha=0.55, linewidths=0, label=label)
         axis.set(xlabel="the formula says", ylabel="measured", xlim=(-0.03, 1.03), ylim=(-0.03, 1.03))
