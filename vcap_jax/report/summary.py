@@ -20,6 +20,7 @@ from pydantic_core import to_jsonable_python
 from typing_extensions import TypedDict
 
 from vcap_jax.report.intervals import Value, ratio
+from vcap_jax.report.pages import text_table
 from vcap_jax.system.files import write_json
 from vcap_jax.system.json_records import array_of
 
@@ -134,11 +135,10 @@ def write_summary(path: str | Path, summary: Mapping[str, object]) -> None:
 
 def shares_table(rows: Mapping[str, FactRow]) -> str:
     """Rows of ``fact_shares`` by name, as text for a terminal, in per cent with intervals."""
-    width = max(12, *(len(name) + 2 for name in rows))
     columns: dict[Share, str] = {"coverage": "facts covered", "hallucination": "false claims"}
     if any("invented_share" in shares for shares in rows.values()):
         columns["invented_share"] = "of objects not there"
-    lines = [f"{'':<{width}}" + "".join(f"{heading:>24}" for heading in columns.values())]
+    lines = [["", *columns.values()]]
     for row, shares in rows.items():
         cells = []
         for share in columns:
@@ -148,5 +148,5 @@ def shares_table(rows: Mapping[str, FactRow]) -> str:
             else:
                 value, low, high = measured
                 cells.append(f"{value:.1%} ({low:.1%} to {high:.1%})")
-        lines.append(f"{row:<{width}}" + "".join(f"{cell:>24}" for cell in cells))
-    return "\n".join(lines)
+        lines.append([row, *cells])
+    return text_table(lines, numbers=True)

@@ -15,6 +15,7 @@ from vcap_jax.parallel.sharding import MeshConfig, Placement
 from vcap_jax.recipes.teaching.pupil import Pupil, Scenery, scenery
 from vcap_jax.recipes.teaching.seeing import preferring, seeing
 from vcap_jax.report.best_checkpoint import AskedStep
+from vcap_jax.report.pages import text_table
 from vcap_jax.rollout.sampler import GroupSampler, RolloutConfig
 from vcap_jax.rollout.sampling import SamplingConfig
 from vcap_jax.run.checkpoint_source import CheckpointSource, checkpoint_source, load_captioner, named_source
@@ -182,14 +183,7 @@ def table(found: Mapping[str, JsonDict]) -> str:
         parts = [_part(row, way) for row in found.values()]
         rows += _rows(way, [{key: part[key] for key in _TOLD if key in part} for part in parts])
         rows += _rows(f"{way}, mentions", [_part(part, "mention_rates") for part in parts])
-    first = max(len(label) for label, _ in rows)
-    widths = [max(len(name), 6) for name in found]
-    head = " ".join([" " * first, *(f"{name:>{w}}" for name, w in zip(found, widths, strict=True))])
-    lines = [
-        " ".join([f"{label:<{first}}", *(f"{value:>{w}}" for value, w in zip(values, widths, strict=True))])
-        for label, values in rows
-    ]
-    return "\n".join([head, *lines])
+    return text_table([("", *found), *((label, *values) for label, values in rows)], numbers=True)
 
 
 def _part(row: JsonDict, key: str) -> JsonDict:
