@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jax.typing import DTypeLike
 
 from vcap_jax.kernels.attention.decode import decode
-from vcap_jax.kernels.attention.kernel import Attended, UnsupportedAttention
+from vcap_jax.kernels.attention.kernel import Attended, UnsupportedAttention, private_jax
 
 Array = jax.Array
 
@@ -46,17 +46,12 @@ LARGEST_HEAD = 128
 
 def _module() -> ModuleType:
     """JAX's cuDNN attention. Raises UnsupportedAttention if this release has none that is known here."""
-    try:
+    with private_jax("model.attention", "cudnn", "has moved its cuDNN attention", instead="chunked"):
         from jax._src.cudnn import fused_attention_stablehlo as module
 
         found = {name: _parameters(module, name) for name in (FORWARD, BACKWARD)}
         if found not in PARAMETERS:
             raise ImportError("; ".join(f"{name} takes {taken}" for name, taken in found.items()))
-    except (ImportError, AttributeError) as error:
-        raise UnsupportedAttention(
-            f"model.attention cudnn: JAX {jax.__version__} has moved its cuDNN attention ({error}); install "
-            "jax 0.10, 0.11 or 0.12, which are known here, or set model.attention=chunked"
-        ) from error
     return module
 
 

@@ -29,7 +29,7 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.typing import DTypeLike
 
-from vcap_jax.kernels.attention.kernel import Cached, UnsupportedAttention
+from vcap_jax.kernels.attention.kernel import Cached, UnsupportedAttention, private_jax
 from vcap_jax.kernels.attention.scores import MASKED
 from vcap_jax.kernels.attention.split_decode import Part, Rows, decode_in_parts
 
@@ -74,7 +74,7 @@ CLASSES = (
 @functools.cache
 def _mosaic() -> ModuleType:
     """Pallas's Mosaic GPU. Raises UnsupportedAttention if this release has none that is known here."""
-    try:
+    with private_jax("model.decode_attention", "hopper", "has another Mosaic GPU", instead="dense"):
         from jax.experimental.pallas import mosaic_gpu as module
 
         for name in CLASSES:
@@ -83,11 +83,6 @@ def _mosaic() -> ModuleType:
             missing = set(needed.split()) - set(inspect.signature(getattr(module, name)).parameters)
             if missing:
                 raise ImportError(f"{name} takes no {', '.join(sorted(missing))}")
-    except (ImportError, AttributeError) as error:
-        raise UnsupportedAttention(
-            f"model.decode_attention hopper: JAX {jax.__version__} has another Mosaic GPU ({error}); install jax 0.10, "
-            "0.11 or 0.12, which are known here, or set model.decode_attention=dense"
-        ) from error
     return module
 
 

@@ -8,6 +8,8 @@ pass gets the merged output and log-sum-exp, which makes its weights the ones of
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple, Protocol
@@ -24,6 +26,19 @@ Array = jax.Array
 
 class UnsupportedAttention(VCapError, ValueError):
     """A backend cannot compute what it is asked for; the message names the remedy."""
+
+
+@contextmanager
+def private_jax(setting: str, kernel: str, happened: str, *, instead: str) -> Iterator[None]:
+    """Where functions of JAX are looked up that it may change with any release: ImportError and AttributeError become
+    UnsupportedAttention. setting: by which ``kernel``, which needs them, was asked for. instead: one that does not."""
+    try:
+        yield
+    except (ImportError, AttributeError) as error:
+        raise UnsupportedAttention(
+            f"{setting} {kernel}: JAX {jax.__version__} {happened} ({error}); install jax 0.10, 0.11 or 0.12, which "
+            f"are known here, or set {setting}={instead}"
+        ) from error
 
 
 class Attended(NamedTuple):

@@ -24,7 +24,7 @@ import jax.numpy as jnp
 from jax.typing import DTypeLike
 
 from vcap_jax.kernels.attention.decode import decode
-from vcap_jax.kernels.attention.kernel import Attended, UnsupportedAttention
+from vcap_jax.kernels.attention.kernel import Attended, UnsupportedAttention, private_jax
 from vcap_jax.kernels.attention.per_device import Division
 from vcap_jax.kernels.attention.scores import seen_lengths
 
@@ -50,7 +50,7 @@ def _modules() -> tuple[ModuleType, ModuleType, ModuleType]:
 
     Raises UnsupportedAttention if this release has none that is known here.
     """
-    try:
+    with private_jax("model.attention", "splash", "has moved its Splash kernel", instead="chunked"):
         from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as kernel
         from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as mask
         from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask_info as info
@@ -58,11 +58,6 @@ def _modules() -> tuple[ModuleType, ModuleType, ModuleType]:
         found = list(inspect.signature(kernel._splash_attention_bwd).parameters)
         if found != BACKWARD.split():
             raise ImportError(f"_splash_attention_bwd takes {', '.join(found)}")
-    except (ImportError, AttributeError) as error:
-        raise UnsupportedAttention(
-            f"model.attention splash: JAX {jax.__version__} has moved its Splash kernel ({error}); install "
-            "jax 0.10, 0.11 or 0.12, which are known here, or set model.attention=chunked"
-        ) from error
     return kernel, mask, info
 
 
