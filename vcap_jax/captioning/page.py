@@ -6,9 +6,6 @@ from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
 
-import numpy as np
-from PIL import Image
-
 from vcap_jax.captioning.caption import Caption
 from vcap_jax.data.errors import MediaError
 from vcap_jax.data.images import decode_image
@@ -48,14 +45,8 @@ def _frames(caption: Caption) -> tuple[SampleFrame, ...]:
         index = index_video(caption.files[0])
         chosen = choose_frames(index, EvenFrames(fps=_STRIP, most=_STRIP)).tolist()
         return tuple(
-            picture(_small(pixels, _FRAME), timestamp=index.times[i] - index.times[0])
+            picture(pixels, timestamp=index.times[i] - index.times[0], longest=_FRAME)
             for i, pixels in zip(chosen, read_frames(index, chosen), strict=True)
         )
     edge = _PICTURE if len(caption.files) == 1 else _FRAME
-    return tuple(picture(_small(decode_image(file), edge)) for file in caption.files)
-
-
-def _small(pixels: np.ndarray, edge: int) -> np.ndarray:
-    image = Image.fromarray(pixels)
-    image.thumbnail((edge, edge))
-    return np.asarray(image)
+    return tuple(picture(decode_image(file), longest=edge) for file in caption.files)

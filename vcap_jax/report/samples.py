@@ -80,15 +80,15 @@ class Sample:
 _SAMPLE = pydantic.TypeAdapter(Sample)
 
 
-def picture(pixels: np.ndarray, *, timestamp: float | None = None) -> SampleFrame:
-    """A frame of uint8 [H, W, 3] pixels as a data URL: PNG if small, JPEG shrunk to 512 pixels if large."""
+def picture(pixels: np.ndarray, *, timestamp: float | None = None, longest: int = 512) -> SampleFrame:
+    """A frame of uint8 [H, W, 3] pixels as a data URL, shrunk to ``longest`` pixels: PNG if small, JPEG if large."""
     image = Image.fromarray(pixels)
+    image.thumbnail((longest, longest))
     content = io.BytesIO()
     if max(image.size) <= 160:
         image.save(content, "PNG", optimize=True)
         kind = "png"
     else:
-        image.thumbnail((512, 512))
         image.save(content, "JPEG", quality=82)
         kind = "jpeg"
     url = f"data:image/{kind};base64,{base64.b64encode(content.getvalue()).decode()}"
