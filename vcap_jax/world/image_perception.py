@@ -30,8 +30,7 @@ from vcap_jax.world.image_facts import (
 from vcap_jax.world.image_segments import Segments, segment
 from vcap_jax.world.image_things import Thing, covers, find_things
 from vcap_jax.world.shape_fitting import WINDOW, Fit
-from vcap_jax.world.sight import Sight
-from vcap_jax.world.vocabulary import Facts, Slot
+from vcap_jax.world.sight import Notes, Sight
 
 _PATTERNED = 0.12
 """Share of the second tone in a pattern, at least."""
@@ -61,38 +60,29 @@ def see_image(picture: np.ndarray) -> Sight:
     segments = segment(picture)
     things = find_things(segments)
     hiding = covers(things, segments)
-    facts: Facts = {words.BACKGROUND: segments.background}
-    unknown: set[Slot] = set()
-    if segments.light is None:
-        unknown.add(words.LIGHT)
-    else:
-        facts[words.LIGHT] = segments.light
+    notes = Notes(facts={words.BACKGROUND: segments.background})
+    notes.add(words.LIGHT, segments.light)
     by_place: dict[str, Thing] = {}
     for thing in things:
         by_place.setdefault(thing.place, thing)
     for place, thing in by_place.items():
         hidden = sum(share for (_, back), share in hiding.items() if back == thing.index)
-        _describe(thing, place, hidden, segments, facts, unknown)
-    _relate(by_place, hiding, facts, unknown)
-    told = facts.keys() - unknown
-    shapes = [facts[place, "shape"] for place in by_place if (place, "shape") in told]
+        notes.prominence[(place,)] = float(thing.piece.area)
+        _describe(notes, thing, place, hidden, segments)
+    _relate(notes, by_place, hiding)
+    told = notes.facts.keys() - notes.unknown
+    shapes = [notes.facts[place, "shape"] for place in by_place if (place, "shape") in told]
     if len(shapes) < len(by_place):
-        unknown |= {("scene", shape, "count") for shape in words.SHAPES}
+        notes.unknown |= {("scene", shape, "count") for shape in words.SHAPES}
     else:
-        facts |= counts(shapes)
-    facts[words.OBJECTS] = words.NUMBERS[len(by_place)]
-    return Sight(
-        facts={slot: value for slot, value in facts.items() if slot not in unknown},
-        unknown=frozenset(unknown),
-        shots=(),
-        prominence={(place,): float(thing.piece.area) for place, thing in by_place.items()},
-    )
+        notes.facts |= counts(shapes)
+    notes.facts[words.OBJECTS] = words.NUMBERS[len(by_place)]
+    return notes.sight()
 
 
-def _describe(
-    thing: Thing, place: str, hidden: float, segments: Segments, facts: Facts, unknown: set[Slot]
-) -> None:
-    """Adds what is to be said of one object alone; hidden: share of it that others hide."""
+def _describe(notes: Notes, thing: Thing, place: str, hidden: float, segments: Segments) -> None:
+    """Notes what is to be said of one object alone; hidden: share of it that others hide."""
+    facts, unknown = notes.facts, notes.unknown
     if thing.strange:
         unknown |= {(place, kind) for kind in words.IMAGE_ATTRIBUTES}
         return
@@ -117,13 +107,9 @@ def _describe(
             facts[place, "mark"] = mark
 
 
-def _relate(
-    by_place: Mapping[str, Thing],
-    hiding: Mapping[tuple[int, int], float],
-    facts: Facts,
-    unknown: set[Slot],
-) -> None:
-    """Adds what is to be said of two objects."""
+def _relate(notes: Notes, by_place: Mapping[str, Thing], hiding: Mapping[tuple[int, int], float]) -> None:
+    """Notes what is to be said of two objects."""
+    facts, unknown = notes.facts, notes.unknown
     margin = (UNEVEN - LEVEL) / 4
     for kind, pairs, axis, (more, less) in words.NEIGHBOURS:
         for one, other in pairs:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 import numpy as np
 from PIL import Image
@@ -31,6 +32,29 @@ class Sight:
         if slot in self.unknown:
             return None
         return self.facts.get(slot) == value
+
+
+@dataclass(kw_only=True)
+class Notes:
+    """What was seen so far, of which a ``Sight`` is made; see there for the fields."""
+
+    facts: Facts = field(default_factory=dict)
+    unknown: set[Slot] = field(default_factory=set)
+    prominence: dict[Slot, float] = field(default_factory=dict)
+
+    def add(self, slot: Slot, value: str | None) -> None:
+        """value: None where the pixels decide nothing."""
+        if value is None:
+            self.unknown.add(slot)
+        else:
+            self.facts[slot] = value
+
+    def sight(self, shots: Iterable[tuple[float, float]] = ()) -> Sight:
+        """What is unknown is no fact, whatever was noted of it."""
+        known = {slot: value for slot, value in self.facts.items() if slot not in self.unknown}
+        return Sight(
+            facts=known, unknown=frozenset(self.unknown), shots=tuple(shots), prominence=self.prominence
+        )
 
 
 def brought_to_size(picture: np.ndarray, edge: int, what: str = "picture") -> np.ndarray:

@@ -17,7 +17,7 @@ from scipy.ndimage import maximum_filter
 
 from vcap_jax.world import vocabulary as words
 from vcap_jax.world.scenes import VIDEO_EDGE
-from vcap_jax.world.sight import Sight, brought_to_size
+from vcap_jax.world.sight import Notes, Sight, brought_to_size
 from vcap_jax.world.video_facts import earliest_event
 from vcap_jax.world.video_rendering import PAN, ZOOM
 from vcap_jax.world.video_tracks import (
@@ -32,7 +32,7 @@ from vcap_jax.world.video_tracks import (
     texture_direction,
     whole,
 )
-from vcap_jax.world.vocabulary import Facts, Slot
+from vcap_jax.world.vocabulary import Slot
 
 _CUT_CONTRAST = 24.0
 """RGB distance between the backgrounds of two frames of different shots."""
@@ -52,15 +52,6 @@ _SEAM = 5
 """Pixels of the neighbourhood of an object that are not looked at: its edges do not move with the background."""
 _CLEAR = 0.8
 """Error of the best answer about the camera, relative to the second best's, at which it is taken for true."""
-
-
-class _Notes:
-    """What has been seen so far."""
-
-    def __init__(self) -> None:
-        self.facts: Facts = {}
-        self.unknown: set[Slot] = set()
-        self.prominence: dict[Slot, float] = {}
 
 
 def see_video(frames: Sequence[np.ndarray], times: Sequence[float]) -> Sight:
@@ -89,18 +80,13 @@ def see_video(frames: Sequence[np.ndarray], times: Sequence[float]) -> Sight:
     half = 0.5 / words.VIDEO_FPS
     from_start, to_end = limits[0] < half, limits[-1] > words.VIDEO_SECONDS - half
 
-    notes = _Notes()
+    notes = Notes()
     for shot, (first, last) in enumerate(pairwise([*starts, len(frames)])):
         begun, ended = shot > 0 or from_start, last < len(frames) or to_end
         seen = slice(first, last)
         _see_shot(notes, shot, cells[seen], colours[seen], times[seen], moments[seen], begun, ended)
     _see_cuts(notes, limits[1:-1], from_start, to_end)
-    return Sight(
-        facts=notes.facts,
-        unknown=frozenset(notes.unknown),
-        shots=tuple(pairwise(limits)),
-        prominence=notes.prominence,
-    )
+    return notes.sight(pairwise(limits))
 
 
 def _moments(times: Sequence[float]) -> list[float]:
@@ -111,7 +97,7 @@ def _moments(times: Sequence[float]) -> list[float]:
     return [float(times[0]), *map(float, since)]
 
 
-def _see_cuts(notes: _Notes, cuts: Sequence[float], from_start: bool, to_end: bool) -> None:
+def _see_cuts(notes: Notes, cuts: Sequence[float], from_start: bool, to_end: bool) -> None:
     """Notes the cuts that were seen; their numbers are known if the clip's beginning was."""
     if from_start:
         notes.facts |= {slot: f"{cut:.1f}" for slot, cut in zip(words.CUTS, cuts, strict=False)}
@@ -122,7 +108,7 @@ def _see_cuts(notes: _Notes, cuts: Sequence[float], from_start: bool, to_end: bo
 
 
 def _see_shot(
-    notes: _Notes,
+    notes: Notes,
     shot: int,
     cells: np.ndarray,
     colours: np.ndarray,
@@ -140,10 +126,7 @@ def _see_shot(
     contrast = hue_contrast(delta, along)
     notes.facts[shot, "scene", "background"] = _nearest(ground, _BACKGROUND_COLOURS, tuple(words.BACKGROUNDS))
     camera = see_camera(whole(along), whole(contrast) > SURE_CONTRAST, times)
-    if camera is None:
-        notes.unknown.add((shot, "scene", "camera"))
-    else:
-        notes.facts[shot, "scene", "camera"] = camera
+    notes.add((shot, "scene", "camera"), camera)
     happened: dict[str, str] = {}
     for quarter, place in enumerate(words.VIDEO_PLACES):
         things = find_things(delta[:, quarter], contrast[:, quarter], ground)
@@ -160,23 +143,19 @@ def _see_shot(
         notes.unknown.add((shot, "scene", "first"))
 
 
-def _see_object(notes: _Notes, owner: Slot, things: Things, moments: Sequence[float], complete: bool) -> None:
+def _see_object(notes: Notes, owner: Slot, things: Things, moments: Sequence[float], complete: bool) -> None:
     """Notes what an object is, how it moves and what happens to it."""
     distances = shape_distances(things)
     if distances.min() > _STRANGE:
         notes.unknown |= {(*owner, kind) for kind in (*words.VIDEO_ATTRIBUTES, "motion", *words.HAPPENINGS)}
         return
     shape = words.SHAPES[int(distances.argmin())]
-    motion = _motion(things)
     event, frame = _event(things, len(moments))
     before = things.colours[things.frames < frame] if event == "changes" else things.colours
     notes.facts[*owner, "shape"] = shape
     notes.facts[*owner, "colour"] = _nearest(before.mean(axis=0), _OBJECT_COLOURS, tuple(words.COLOURS))
     notes.facts[*owner, "size"] = size_of(things, shape)
-    if motion is None:
-        notes.unknown.add((*owner, "motion"))
-    else:
-        notes.facts[*owner, "motion"] = motion
+    notes.add((*owner, "motion"), _motion(things))
     if event is not None:
         notes.facts[*owner, "event"] = event
         notes.facts[*owner, "time"] = f"{moments[frame]:.1f}"
