@@ -107,6 +107,23 @@ def test_people_and_the_reward_rank_the_same_items(study, records):
     assert (base.reward_rank.value, tuned.reward_rank.value, base.reward_rank.n) == (1.5, 1.5, 2)
 
 
+def test_a_finished_item_without_a_proposition_has_none_confirmed_and_counts(study, records):
+    """It was left out, so the interval of a sum over both had no width."""
+    propositions = {**study.propositions, "b": ()}
+    records = dataclasses.replace(
+        records, answers=tuple(one for one in records.answers if one.image_id == "a"), adjudicated=()
+    )
+    results = results_of(study.items, propositions, records)
+    missing = results.rows[0].confirmed[Kind.MISSING]
+    assert (results.answered, missing.n) == (2, 2)
+    # One of a, none of b: two items drawn again have a sum of 0, 1 or 2.
+    assert (missing.value, missing.low, missing.high) == (1, 0, 2)
+    # Nobody has looked at b yet.
+    unfinished = dataclasses.replace(records, rankings=records.rankings[:2])
+    results = results_of(study.items, propositions, unfinished)
+    assert (results.answered, results.rows[0].confirmed[Kind.MISSING].n) == (1, 1)
+
+
 def test_a_decision_about_what_is_in_dispute_no_more_does_not_count(study, records):
     """Whoever corrected themselves and agreed was overruled by what was decided before."""
     agreed = [one for one in records.answers if (one.annotator, one.prop_id) != ("ben", "b/0")]

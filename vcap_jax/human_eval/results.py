@@ -94,6 +94,7 @@ class AnnotatorRow:
 class Results:
     """Everything that the report shows.
 
+    answered: items with an answer, and those that are finished without a proposition.
     alphas: Krippendorff's, by what it is of. concordance, tau: of people with each other, by ranking, means over items
     that several have ranked. pairs, mean_pairs: by ranking or "overall", empty without rewards. spreads: of an item's
     agreement with the reward, for planning, by how many annotators rank it, as far as that can be told.
@@ -124,7 +125,12 @@ def results_of(
     ranks = human_ranks(records)
     rewards = reward_ranks(items)
     models = list(dict.fromkeys(model for item in items.values() for model in item.models))
-    decided = {item: rows for item, rows in propositions.items() if any(p.prop_id in answered for p in rows)}
+    # An item is finished by its rankings. Where nothing was proposed, nothing is missing: a zero, not a gap.
+    decided = {
+        item: rows
+        for item, rows in propositions.items()
+        if any(one.prop_id in answered for one in rows) or (not rows and item in ranks[OVERALL])
+    }
     rows = tuple(_model_row(model, items, decided, answered, ranks, rewards, seed=seed) for model in models)
     pairs = {
         order: tuple(pair_row(a, b, ranks[order], rewards, seed=seed) for a, b in combinations(models, 2))
