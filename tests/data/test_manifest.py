@@ -41,6 +41,8 @@ def test_rows_become_samples_with_paths_beside_the_manifest(tmp_path: Path) -> N
         (["[1]"], r":1: a list, not a JSON object"),
         ([{"image": "a.png"}], r':1: "id" must be'),
         ([{"id": "a"}], r":1: .*exactly one .*none of them"),
+        ([{"id": "a", "image": None}], r":1: .*exactly one .*none of them"),
+        ([{"id": None, "image": "a.png"}], r':1: "id" must be'),
         ([{"id": "a", "image": "a.png", "video": "a.mp4"}], r"image and video"),
         ([{"id": "a", "images": []}], r'"images" is empty'),
         ([{"id": "a", "image": 3}], r'"image" must be'),
@@ -64,6 +66,10 @@ def test_rows_become_samples_with_paths_beside_the_manifest(tmp_path: Path) -> N
         ([{"id": "a", "Image": "a.png"}], r'unknown key "Image"; the nearest is "image"'),
         ([{"id": "a", "file_name": "a.png"}], r'"file_name" is called "image" here'),
         ([{"id": "a", "image": "a.png", "caption": "x"}], r'"caption" is called "references" here'),
+        (
+            [{"id": "a", "image": "a.png", "references": None, "caption": "x"}],
+            r'"caption" is called "references" here',
+        ),
         ([{"id": "a", "image": "a.png", "reference": ["x"]}], r'"reference"; the nearest is "references"'),
         ([{"id": "a", "image": "a.png", "prompts": "x"}], r'"prompts"; the nearest is "prompt"'),
         ([{"id": "a", "image": "https://x.org/a.png"}], r":1: https://x\.org/a\.png is an address"),
@@ -127,7 +133,16 @@ def test_other_keys_are_kept_where_the_known_one_is_there_too(tmp_path: Path) ->
     assert sample.extra == {"caption": "y", "file_name": "b.png", "licence": "CC0"}
 
 
-@pytest.mark.parametrize("value", ["", None, 5, {"bytes": None, "path": "a.png"}])
+def test_a_key_whose_value_is_null_is_absent(tmp_path: Path) -> None:
+    """As pandas and datasets write every cell that is empty."""
+    empty = dict.fromkeys(("image", "images", "video", "prompt", "references", "caption", "licence"))
+    rows = [{**empty, "id": "a", "image": "a.png"}, {**empty, "id": "b", "video": "b.mp4"}]
+    one, two = read_manifest(write(tmp_path, *rows))
+    assert (one.images, one.video, one.prompt, one.references) == ((tmp_path / "a.png",), None, None, ())
+    assert (two.images, two.video, two.extra) == ((), tmp_path / "b.mp4", {})
+
+
+@pytest.mark.parametrize("value", ["", 5, {"bytes": None, "path": "a.png"}])
 def test_what_names_no_file_is_not_asked_to_be_a_list(value: object, tmp_path: Path) -> None:
     with pytest.raises(ManifestError, match=':1: "image" must be the path of a file, got '):
         read_manifest(write(tmp_path, {"id": "a", "image": value}))

@@ -53,6 +53,12 @@ def test_segments_are_chosen_with_their_references() -> None:
     assert pool().pick_segment("a", 0, 0) is None
 
 
+def test_a_key_whose_value_is_null_is_absent(tmp_path: Path) -> None:
+    path = tmp_path / "pool.jsonl"
+    path.write_text('{"version": null, "id": "a", "references": ["x"], "segments": null, "clips": null}\n')
+    assert ReferencePool.read(path).entries() == (PoolEntry(id="a", references=("x",)),)
+
+
 def test_samples_without_references_are_named() -> None:
     samples = [Sample(id=i, images=(Path("x.png"),)) for i in ("a", "b")]
     assert pool().missing(samples) == ["b"]
@@ -66,6 +72,8 @@ def test_samples_without_references_are_named() -> None:
     [
         ('{"id": "a", "references": []}', "no reference"),
         ('{"id": "a"}', '"references" must be'),
+        ('{"id": "a", "references": null}', '"references" must be'),
+        ('{"id": "a", "references": null, "captions": ["x"]}', '"captions" is called "references" here'),
         ('{"id": "a", "references": ["x"], "version": 2}', "version 2"),
         (
             '{"id": "a", "references": ["x"], "segments": [{"start": 2, "end": 1, "references": ["x"]}]}',

@@ -185,6 +185,24 @@ def test_a_files_form_does_not_depend_on_the_order_of_its_rows_or_on_keys_beside
     assert captions_in(path, SAMPLES)  # and it can be read as that
 
 
+def test_a_key_whose_value_is_null_is_absent_and_no_empty_caption(tmp_path: Path) -> None:
+    """As pandas writes a table of them, in either order."""
+    empty = dict.fromkeys(("captions", "tokens", "truncated", "failure", "error", "text"))
+    rows = [
+        json.dumps({**empty, "id": "a", "captions": ["A cat.", "Other."]}),
+        json.dumps({**empty, "id": "b", "error": "torn"}),
+    ]
+    (tmp_path / "file").write_text("\n".join(rows))
+    (tmp_path / "turned").write_text("\n".join(rows[::-1]))
+    assert form_of(tmp_path / "file") == form_of(tmp_path / "turned") == "entries"
+    found = captions_in(tmp_path / "file", SAMPLES)
+    assert found == captions_in(tmp_path / "turned", SAMPLES)
+    assert (found["a"].texts, found["b"].failure) == (("A cat.", "Other."), "torn")
+    (tmp_path / "file").write_text(rows[0] + "\n" + json.dumps({**empty, "id": "b"}))
+    with pytest.raises(WrongCaptions, match=":2: not an entry of captions"):
+        captions_in(tmp_path / "file", SAMPLES)
+
+
 def test_an_empty_text_with_a_reason_is_a_failure(tmp_path: Path) -> None:
     path = tmp_path / "captions.jsonl"
     path.write_text('{"id": "a", "response": "", "error": "timeout"}\n{"id": "b", "response": ""}\n')

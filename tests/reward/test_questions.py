@@ -115,6 +115,7 @@ def test_no_answer_is_not_right_where_the_answer_is_hardly_a_word(answer: str) -
         ({"id": "a", "question": "What?", "anwser": "x"}, 'unknown key "anwser"; the nearest is "answer"'),
         ({"id": "a", "question": "What?", "answer": "x", "choices": ["x", "y"]}, 'is called "options" here'),
         ({"id": "a", "question": "What?", "answer": 3}, '"answer" must be a text'),
+        ({"id": "a", "question": "What?", "answer": None}, '"answer" must be a text'),
         ({"id": "a", "question": " ", "answer": "x"}, "must have text"),
         ({"id": "a", "question": "What?", "answer": "x", "options": ["y", "z"]}, "must be one of"),
         ({"id": "a", "question": "What?", "answer": "x", "options": ["x"]}, "two or more"),
@@ -127,6 +128,12 @@ def test_bad_lines_are_named(tmp_path: Path, row: dict[str, Any], problem: str) 
     (tmp_path / "q.jsonl").write_text(json.dumps(good) + "\n" + json.dumps(row) + "\n")
     with pytest.raises(ManifestError, match=rf"q\.jsonl:2: .*{problem}"):
         read_questions(tmp_path / "q.jsonl")
+
+
+def test_a_key_whose_value_is_null_is_absent(tmp_path: Path) -> None:
+    row = {"id": "a", "question": "What?", "answer": "x", "options": None, "choices": None}
+    (tmp_path / "q.jsonl").write_text(json.dumps(row) + "\n")
+    assert read_questions(tmp_path / "q.jsonl") == {"a": (Question(text="What?", answer="x"),)}
 
 
 def test_no_questions_at_all(tmp_path: Path) -> None:

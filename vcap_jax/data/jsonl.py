@@ -63,6 +63,11 @@ def last_row(path: Path) -> JsonDict | None:
     return as_object(parse_json(line), f"the last line of {path}") if line else None
 
 
+def without_nulls(row: JsonObject) -> JsonDict:
+    """The keys of a row that have a value: pandas and datasets write null for every cell that is empty."""
+    return {key: value for key, value in row.items() if value is not None}
+
+
 def string_list(value: object, where: str, key: str) -> tuple[str, ...]:
     """A JSON list of texts that are not blank, as a tuple.
 

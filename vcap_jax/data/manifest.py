@@ -4,9 +4,10 @@
     {"id": "b", "images": ["b1.jpg", "b2.jpg"], "prompt": "What changed?", "references": ["..."]}
     {"id": "c", "video": "clips/c.mp4"}
 
-Paths are relative to the manifest's folder (absolute ones stay). Other keys are kept in ``Sample.extra``; one that is
-nearly a key of this list, or another word for it, and stands in its place is refused. A folder of pictures and clips
-is taken as a manifest too: a sample is a file, its id the file's path in the folder.
+Paths are relative to the manifest's folder (absolute ones stay). A key whose value is null counts as absent. Other keys
+are kept in ``Sample.extra``; one that is nearly a key of this list, or another word for it, and stands in its place is
+refused. A folder of pictures and clips is taken as a manifest too: a sample is a file, its id the file's path in the
+folder.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Literal
 
 from vcap_jax.data.errors import ManifestError
 from vcap_jax.data.folders import VIDEO_SUFFIXES, media_files
-from vcap_jax.data.jsonl import is_address, other_keys, read_objects, row_id, string_list
+from vcap_jax.data.jsonl import is_address, other_keys, read_objects, row_id, string_list, without_nulls
 from vcap_jax.system.json_values import JsonObject
 
 _MEDIA = ("image", "images", "video")
@@ -116,7 +117,7 @@ def stream_manifest(path: str | Path) -> Iterator[tuple[int, Sample]]:
                 yield number, file_sample(file, file.relative_to(source).as_posix())
         return
     for number, row in read_objects(source, "manifest"):
-        yield number, _sample(row, source, number)
+        yield number, _sample(without_nulls(row), source, number)
 
 
 def file_sample(path: Path, identity: str) -> Sample:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from vcap_jax.data.errors import ManifestError
-from vcap_jax.data.jsonl import other_keys, read_objects, row_id, string_list
+from vcap_jax.data.jsonl import other_keys, read_objects, row_id, string_list, without_nulls
 from vcap_jax.data.manifest import Sample
 from vcap_jax.system.digests import digest_of, number_of
 from vcap_jax.system.files import replace_file
@@ -124,7 +124,7 @@ class ReferencePool:
             if number == 1 and HEADER_KEY in row:
                 header = _header(row, source)
                 continue
-            entry = _entry(row, f"{source}:{number}")
+            entry = _entry(without_nulls(row), f"{source}:{number}")
             if entry.id in entries:
                 raise ManifestError(f'{source}:{number}: id "{entry.id}" occurs twice: keep one of the rows')
             entries[entry.id] = entry

@@ -20,6 +20,7 @@ from typing import Literal, Protocol
 
 import numpy as np
 
+from vcap_jax.data.jsonl import without_nulls
 from vcap_jax.data.judge_media import EncodedMedia
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.references import ReferencePool
@@ -77,7 +78,8 @@ class Captions:
 def captions_of(row: JsonObject, where: str) -> Captions:
     """The entry of a row of a file of captions: "id", "captions" and, where they are known, "tokens" and "truncated",
     or "failure" ("error" in those of ``launch/caption.py``, which has both where some of several captions are lacking:
-    those that are there count). where: it stands. Raises JsonError."""
+    those that are there count). What is null is absent. where: it stands. Raises JsonError."""
+    row = without_nulls(row)
     texts = row.get("captions", [])
     found: JsonDict = {
         **row,

@@ -15,6 +15,7 @@ from pathlib import Path, PurePath
 from typing import Literal
 
 from vcap_jax.data.folders import VIDEO_SUFFIXES, image_suffixes
+from vcap_jax.data.jsonl import without_nulls
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.references import ReferencePool
 from vcap_jax.evals.captions_file import WrongCaptions, read_captions
@@ -54,6 +55,7 @@ def form_of(path: Path) -> Literal["entries", "pool", "predictions"]:
                 row = parse_json(line) if line.strip() else {}
                 if not isinstance(row, dict):
                     return "predictions"
+                row = without_nulls(row)
                 others = row.keys() & set(_CAPTIONS) - {"captions"}
                 if isinstance(row.get("captions"), list) and "id" in row and not others:
                     return "entries"

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vcap_jax.data.errors import ManifestError
-from vcap_jax.data.jsonl import other_keys, read_objects, row_id, string_list
+from vcap_jax.data.jsonl import other_keys, read_objects, row_id, string_list, without_nulls
 from vcap_jax.system.json_values import JsonObject
 
 UNKNOWN = "?"
@@ -122,8 +122,8 @@ def _text(row: JsonObject, key: str, where: str) -> str:
 def read_questions(path: str | Path) -> dict[str, tuple[Question, ...]]:
     """Questions by sample. Raises ManifestError for a missing or empty file and for a bad line, by its number."""
     found: dict[str, list[Question]] = {}
-    for number, row in read_objects(Path(path), "file of questions"):
-        where = f"{path}:{number}"
+    for number, found_row in read_objects(Path(path), "file of questions"):
+        row, where = without_nulls(found_row), f"{path}:{number}"
         other_keys(row, where, _KEYS)
         identity = row_id(row, where)
         text, answer = _text(row, "question", where), _text(row, "answer", where)
