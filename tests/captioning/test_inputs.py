@@ -58,21 +58,30 @@ def test_a_folder_that_is_named_alone_has_the_ids_that_it_has_as_a_manifest(tmp_
 def test_what_is_named_wrongly_is_told_all_at_once(tmp_path: Path) -> None:
     (tmp_path / "table.xlsx").touch()
     (tmp_path / "phone.HEIC").touch()
+    (tmp_path / "rows.csv").write_text("id,image\n7,a.png\n")
+    (tmp_path / "rows.json").write_text('[{"id": "a"}]')
+    os.mkfifo(tmp_path / "pipe")
     named = [
         tmp_path / "gone.png",
         "https://example.org/a.png",
         tmp_path / "table.xlsx",
         tmp_path / "phone.HEIC",
+        tmp_path / "rows.csv",
+        tmp_path / "rows.json",
+        tmp_path / "pipe",
         tmp_path,
     ]
     with pytest.raises(InputsError) as refused:
         Inputs(named)
     text = str(refused.value)
-    assert text.startswith("4 problems:")
+    assert text.startswith("7 problems:")
     assert "gone.png does not exist" in text
     assert "is an address: download it" in text
     assert "phone.HEIC is HEIC, which nothing here opens: convert it" in text
     assert "table.xlsx is neither picture, clip, folder nor manifest" in text
+    assert "rows.csv is CSV, and a manifest is JSON Lines: pandas.read_csv(" in text
+    assert "rows.json is a JSON array, and a manifest is JSON Lines: jq" in text
+    assert "pipe is neither picture, clip, folder nor manifest" in text
     with pytest.raises(InputsError, match="nothing is named"):
         Inputs([])
 

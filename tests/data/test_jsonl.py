@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 import json
 import tracemalloc
 from pathlib import Path
@@ -83,3 +84,35 @@ def test_a_byte_order_mark_is_no_part_of_the_first_row(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text('{"id": "ü"}\n', encoding="utf-8-sig")
     assert list(read_objects(path, "manifest")) == [(1, {"id": "ü"})]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.csv", b"id,image\n7,a.png\n", r"a\.csv is CSV, and a manifest is JSON Lines: pandas\.read_csv\("),
+        ("a.tsv", b"id\timage\n7\ta.png\n", r"a\.tsv is TSV, .*pandas\.read_table\(.*a\.lines\.jsonl'"),
+        ("a", b"PAR1\x15\x04\x15\xf0\n", "a is parquet, .*pandas.read_parquet"),
+        ("a.parquet", b"PAR1\x15\x04\n", "parquet is parquet, .*orient='records', lines=True"),
+        ("a.jsonl.gz", gzip.compress(b'{"id": "a"}\n'), r"gz is gzip, .*: unpack it \(gunzip\)"),
+        (
+            "a.json",
+            b'[\n  {"id": "a"}\n]\n',
+            r":1: not valid JSON .*a\.json is a JSON array, .*jq -c '\.\[\]'",
+        ),
+        (
+            "a.jsonl",
+            b'[{"id": "a"}]',
+            r":1: a list, not a JSON object: .*is a JSON array, .*a\.lines\.jsonl$",
+        ),
+        ("a.jpg", b"\xff\xd8\xff\xe0", r"a\.jpg is a picture or clip, and a manifest is JSON Lines: name"),
+        ("a.txt", b"a.png\n", ":1: not valid JSON .*: write one JSON object per line"),
+        ("a.csv", b'{"id": "a"}\n{"id"', ":2: not valid JSON .*: write one JSON object per line"),
+        ("a.jsonl", '{"id": "ü"}'.encode("latin-1"), "not UTF-8 text after line 0 .*: save it as UTF-8"),
+    ],
+)
+def test_another_format_is_named_with_what_makes_rows_of_it(
+    tmp_path: Path, name: str, content: bytes, said: str
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ManifestError, match=said):
+        list(read_objects(tmp_path / name, "manifest"))

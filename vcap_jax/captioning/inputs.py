@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vcap_jax.data.folders import VIDEO_SUFFIXES, image_suffixes, media_files, not_utf8
-from vcap_jax.data.jsonl import is_address
+from vcap_jax.data.jsonl import is_address, other_format
 from vcap_jax.data.manifest import Sample, file_sample, stream_manifest
 from vcap_jax.system.errors import ProblemsError
 
@@ -122,4 +122,6 @@ def _problem(path: Path) -> str | None:
         return None
     if path.suffix.lower() in (".heic", ".heif"):
         return f"{path} is HEIC, which nothing here opens: convert it, for example to JPEG"
+    if path.is_file() and (other := other_format(path, "manifest")) is not None:
+        return other
     return f"{path} is neither picture, clip, folder nor manifest (.jsonl) by its name: rename it, or leave it out"

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from shlex import quote
 
 from vcap_jax.data.errors import ManifestError
+from vcap_jax.data.folders import VIDEO_SUFFIXES, image_suffixes
 from vcap_jax.system.files import drop_torn_end, last_line
 from vcap_jax.system.json_values import JsonDict, JsonObject, as_object, parse_json, parse_json_unique
 
 _ADDRESS = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+:/")
 _MAYBE_HALF = re.compile(r"\\u[dD][89a-fA-F]")
 _HALF = re.compile("[\ud800-\udfff]")
+_TABLES = {
+    ".csv": ("CSV", "read_csv({}, dtype=str)"),
+    ".tsv": ("TSV", "read_table({}, dtype=str)"),
+    ".parquet": ("parquet", "read_parquet({})"),
+}
+"""What it is called, and what reads it; an id such as 007 must stay a text."""
 
 
 def read_objects(path: Path, what: str) -> Iterator[tuple[int, JsonDict]]:
@@ -36,14 +45,14 @@ def read_objects(path: Path, what: str) -> Iterator[tuple[int, JsonDict]]:
                 try:
                     value = parse_json_unique(line)
                 except (ValueError, RecursionError) as error:
-                    raise ManifestError(
-                        f"{path}:{number}: not valid JSON ({error}): write one JSON object per line"
-                    ) from error
+                    remedy = other_format(path, what) or "write one JSON object per line"
+                    raise ManifestError(f"{path}:{number}: not valid JSON ({error}): {remedy}") from error
                 if not isinstance(value, dict):
-                    kind = type(value).__name__
-                    raise ManifestError(
-                        f"{path}:{number}: a {kind}, not a JSON object: write one object per line"
+                    kind, remedy = (
+                        type(value).__name__,
+                        other_format(path, what) or "write one object per line",
                     )
+                    raise ManifestError(f"{path}:{number}: a {kind}, not a JSON object: {remedy}")
                 if _MAYBE_HALF.search(line) and (half := _HALF.search(json.dumps(value, ensure_ascii=False))):
                     raise ManifestError(
                         f"{path}:{number}: {half[0]!a} is half of a character, which no text can hold: write the "
@@ -52,8 +61,33 @@ def read_objects(path: Path, what: str) -> Iterator[tuple[int, JsonDict]]:
                 yield number, value
         except UnicodeDecodeError as error:
             raise ManifestError(
-                f"{path}: not UTF-8 text after line {number} ({error}): save it as UTF-8"
+                other_format(path, what)
+                or f"{path}: not UTF-8 text after line {number} ({error}): save it as UTF-8"
             ) from error
+
+
+def other_format(path: Path, what: str) -> str | None:
+    """What a file is by its first bytes or its name, where that is known and not JSON Lines, and what makes a ``what``
+    of it."""
+    with path.open("rb") as file:
+        first = file.read(64).removeprefix(codecs.BOM_UTF8).lstrip()
+    suffix, lines = path.suffix.lower(), path.with_suffix(".lines.jsonl")
+    table = _TABLES.get(".parquet" if first.startswith(b"PAR1") else suffix)
+    if first.startswith(b"{"):
+        return None
+    if first.startswith(b"["):
+        kind, remedy = "a JSON array", f"jq -c '.[]' {quote(str(path))} > {quote(str(lines))}"
+    elif first.startswith(b"\x1f\x8b"):
+        kind, remedy = "gzip", "unpack it (gunzip)"
+    elif table is not None:
+        kind, read = table
+        read = read.format(repr(str(path)))
+        remedy = f"pandas.{read}.to_json({str(lines)!r}, orient='records', lines=True)"
+    elif suffix in VIDEO_SUFFIXES or suffix in image_suffixes():
+        kind, remedy = "a picture or clip", "name one"
+    else:
+        return None
+    return f"{path} is {kind}, and a {what} is JSON Lines: {remedy}"
 
 
 def last_row(path: Path) -> JsonDict | None:
