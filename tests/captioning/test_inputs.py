@@ -38,6 +38,10 @@ def test_files_folders_and_manifests_in_one_stream(tmp_path: Path, monkeypatch: 
     counted = inputs.counted()
     assert (counted.images, counted.videos, counted.others) == (5, 2, 1)
     assert str(counted) == "5 images and 2 videos"
+    assert counted.left_out == (
+        "1 file is left out, which by its name is neither a picture nor a clip that can be read: .txt (1)"
+    )
+    assert Inputs("one.jpg").counted().left_out == ""
     assert counted.digest == Inputs(["one.jpg", "folder", "rows.jsonl"]).counted().digest
     assert counted.digest != Inputs(["folder", "one.jpg", "rows.jsonl"]).counted().digest
     (tmp_path / "rows.jsonl").write_text(json.dumps({**rows[0], "prompt": "How?"}) + "\n")
@@ -88,7 +92,7 @@ def test_what_is_named_wrongly_is_told_all_at_once(tmp_path: Path) -> None:
 
 def test_a_folder_without_pictures_and_a_row_that_is_none(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").touch()
-    with pytest.raises(InputsError, match="no picture and no clip in there; 1 other files"):
+    with pytest.raises(InputsError, match=r"no picture and no clip in there; 1 other files .*: \.txt \(1\)"):
         Inputs([tmp_path]).counted()
     rows = tmp_path / "rows.jsonl"
     rows.write_text('{"id": "a", "image": "a.png"}\n{"id": "b"}\n')

@@ -42,6 +42,18 @@ def test_captions_are_printed_and_the_rest_is_told_aside(
     assert Path("page.html").read_text().count("<article") == 4
 
 
+def test_files_of_a_folder_that_are_left_out_are_told(
+    url: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("a.HEIC", "b.heic", "notes.txt"):
+        (folder / name).touch()
+    assert main(["--by", url, str(folder), *PATIENT]) == 0
+    assert (
+        "4 images; 3 files are left out, which by their names are neither pictures nor clips that can be read: "
+        ".heic (2), .txt (1)\n"
+    ) in capsys.readouterr().err
+
+
 def test_a_broken_file_is_named_and_the_status_says_so(
     url: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

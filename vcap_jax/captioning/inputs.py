@@ -8,11 +8,20 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from vcap_jax.data.folders import VIDEO_SUFFIXES, image_suffixes, media_files, not_utf8
+from vcap_jax.data.folders import (
+    VIDEO_SUFFIXES,
+    ending,
+    image_suffixes,
+    left_out,
+    media_files,
+    most_endings,
+    not_utf8,
+)
 from vcap_jax.data.jsonl import is_address, other_format
 from vcap_jax.data.manifest import Sample, file_sample, stream_manifest
 from vcap_jax.system.errors import ProblemsError
@@ -27,11 +36,13 @@ class InputsError(ProblemsError):
 @dataclass(frozen=True, kw_only=True)
 class Counted:
     """How many inputs there are, by kind. digest: of which they are; files: of what their files are called, as two
-    folders may hold the same names. others: files of folders that are neither picture nor clip by their names."""
+    folders may hold the same names. others: files of folders that are neither picture nor clip by their names.
+    left_out: what is said of these."""
 
     images: int
     videos: int
     others: int
+    left_out: str
     digest: str
     files: str
 
@@ -65,16 +76,17 @@ class Inputs:
     def __iter__(self) -> Iterator[Sample]:
         """Raises ManifestError for a row that is no sample or a file's name that is not UTF-8."""
         for sample in self._all():
-            if sample is not None:
+            if isinstance(sample, Sample):
                 yield sample
 
     def counted(self) -> Counted:
         """Goes through all names once; opens no picture. Raises ManifestError, and InputsError if there is nothing."""
         counts = {"image": 0, "video": 0}
-        others, digest, files = 0, hashlib.blake2b(digest_size=16), hashlib.blake2b(digest_size=16)
+        others: Counter[str] = Counter()
+        digest, files = hashlib.blake2b(digest_size=16), hashlib.blake2b(digest_size=16)
         for sample in self._all():
-            if sample is None:
-                others += 1
+            if isinstance(sample, Path):
+                others[ending(sample)] += 1
                 continue
             counts[sample.modality] += 1
             digest.update(identified(sample))
@@ -82,23 +94,24 @@ class Inputs:
         found = Counted(
             images=counts["image"],
             videos=counts["video"],
-            others=others,
+            others=others.total(),
+            left_out=left_out(others),
             digest=digest.hexdigest(),
             files=files.hexdigest(),
         )
         if not found.total:
             named = ", ".join(map(str, self._named))
-            left_out = f"; {others} other files were left out" if others else ""
-            raise InputsError(f"{named}: no picture and no clip in there{left_out}")
+            rest = f"; {others.total()} other files were left out: {most_endings(others)}" if others else ""
+            raise InputsError(f"{named}: no picture and no clip in there{rest}")
         return found
 
-    def _all(self) -> Iterator[Sample | None]:
-        """None stands for a file that is left out."""
+    def _all(self) -> Iterator[Sample | Path]:
+        """A path is that of a file that is left out."""
         for path in self._named:
             if path.is_dir():
                 for file, seen in media_files(path):
                     name = str(file) if len(self._named) > 1 else file.relative_to(path).as_posix()
-                    yield file_sample(file, name) if seen else None
+                    yield file_sample(file, name) if seen else file
             elif path.suffix.lower() in MANIFEST_SUFFIXES:
                 for _, sample in stream_manifest(path):
                     yield sample

@@ -113,8 +113,7 @@ def _caption(args: Namespace) -> int:
     named = [word for word in args.inputs if not _is_setting(word)]
     inputs = Inputs(named)
     counted = inputs.counted()
-    others = f"; {counted.others:,} other file{'s' * (counted.others != 1)} left out"
-    tell(f"{counted}{others if counted.others else ''}")
+    tell(f"{counted}; {counted.left_out}" if counted.left_out else str(counted))
     # JAX and what it needs take seconds to import: not before the inputs are known to be there.
     from vcap_jax.captioning.captioner import Captioner
     from vcap_jax.captioning.engines import Drawing

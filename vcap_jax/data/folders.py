@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,6 +29,28 @@ def media_files(folder: Path) -> Iterator[tuple[Path, bool]]:
 def image_suffixes() -> frozenset[str]:
     """Those that Pillow opens, but for documents and clips that it would show one picture of."""
     return frozenset(Image.registered_extensions()) - {".pdf", ".ps", ".eps"} - VIDEO_SUFFIXES
+
+
+def ending(file: Path) -> str:
+    """What files that are left out are counted by."""
+    return file.suffix.lower() or "no ending"
+
+
+def most_endings(counts: Counter[str]) -> str:
+    """The five that most files have, with how many. counts: of files, by ``ending``."""
+    named = ", ".join(f"{kind} ({count})" for kind, count in counts.most_common(5))
+    named = named.encode(errors="backslashreplace").decode()  # names of files need not be UTF-8
+    return f"{named}{', ...' if len(counts) > 5 else ''}"
+
+
+def left_out(counts: Counter[str]) -> str:
+    """What a folder holds beside pictures and clips, as it is told, empty if nothing: they may be pictures that nothing
+    here opens, or a manifest. counts: of these files, by ``ending``."""
+    if counts.total() == 1:
+        are = "1 file is left out, which by its name is neither a picture nor a clip"
+    else:
+        are = f"{counts.total()} files are left out, which by their names are neither pictures nor clips"
+    return f"{are} that can be read: {most_endings(counts)}" if counts else ""
 
 
 def not_utf8(path: Path) -> str | None:

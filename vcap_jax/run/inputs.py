@@ -17,7 +17,7 @@ from typing import Literal
 
 from vcap_jax.configuration import ConfigError
 from vcap_jax.data.errors import ManifestError
-from vcap_jax.data.folders import media_files
+from vcap_jax.data.folders import ending, left_out, media_files
 from vcap_jax.data.holding_out import check_apart
 from vcap_jax.data.manifest import Sample, missing_files
 from vcap_jax.data.references import ReferencePool
@@ -256,20 +256,12 @@ class _Checks:
         self._gone(held, "held-out samples", "count as failures")
 
     def _passed_over(self, source: str) -> None:
-        """Notes what a folder in place of a manifest holds beside pictures and clips: they may be pictures that nothing
-        here opens, or a manifest."""
+        """Notes what a folder in place of a manifest holds beside pictures and clips."""
         folder = Path(source)
         if not folder.is_dir():
             return
-        kinds = Counter(file.suffix.lower() or "no ending" for file, seen in media_files(folder) if not seen)
-        if not kinds:
-            return
-        named = ", ".join(f"{kind} ({count})" for kind, count in kinds.most_common(5))
-        named = named.encode(errors="backslashreplace").decode()  # names of files need not be UTF-8
-        self._notes.append(
-            f"{source}: {kinds.total()} files are left out, which by their names are neither pictures nor clips that "
-            f"can be read: {named}{', ...' if len(kinds) > 5 else ''}"
-        )
+        if told := left_out(Counter(ending(file) for file, seen in media_files(folder) if not seen)):
+            self._notes.append(f"{source}: {told}")
 
     def _gone(self, samples: Sequence[Sample], what: str, will: str) -> set[str]:
         """The samples with files that are not there, which is noted. Raises ManifestError where they are refused, or
