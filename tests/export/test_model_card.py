@@ -94,7 +94,7 @@ def photographs(tmp_path: Path) -> RunConfig:
 
 
 def test_the_card_of_a_run_tells_how_it_was_made(tmp_path: Path, photographs: RunConfig) -> None:
-    made = run(tmp_path / "private" / "run", photographs)
+    made = run(tmp_path / "private" / "trained", photographs)
     pool = {
         "source": str(made.root / "references" / "train.jsonl"),
         "digest": "d1g35t",
@@ -127,6 +127,9 @@ def test_the_card_of_a_run_tells_how_it_was_made(tmp_path: Path, photographs: Ru
         "| KL to the reference policy | 0.0010 | 0.0020 |",
     ):
         assert row in text
+    # By the run's folder: the name is that of its configuration, which others start from as well.
+    assert text.startswith("# trained\n")
+    assert "\nname: trained\n" in text
     assert re.search(r"\| data \| train\.jsonl, images: 3 rows, sha256 [0-9a-f]{16} \|", text)
     assert "licence is not known" not in text
     assert 'folder = "exported"' in text
@@ -336,7 +339,9 @@ def test_names_break_nothing(tmp_path: Path) -> None:
     odd = 'a|b`c"\n# <b>'
     manifest = tmp_path / f"{odd}.jsonl"
     manifest.write_text('{"id": "a", "image": "a.jpg"}\n')
-    made = run(tmp_path / "run", RunConfig(name=odd, max_steps=2, data=DataConfig(manifest=str(manifest))))
+    made = run(
+        tmp_path / f"run {odd}", RunConfig(name=odd, max_steps=2, data=DataConfig(manifest=str(manifest)))
+    )
     _, text = card(made.root, tmp_path / f"to {odd}")
     assert 'a\\|b`c" # &lt;b>.jsonl' in text
     assert not [line for line in text.splitlines()[1:] if line.startswith("# ")]

@@ -11,7 +11,7 @@ import re
 import sqlite3
 from collections.abc import Mapping
 from contextlib import closing, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from vcap_jax.configuration import ConfigError, load_config, plain_settings
@@ -39,6 +39,7 @@ _LOCAL_SETTINGS = ("compilation_cache", "distributed")
 class RunFacts:
     """A run, at one step of it.
 
+    config: its own, but with the folder's name, where --run-dir gave it another.
     supervised: made by launch/sft.py. total: its steps, None where that cannot be told. made_of: headings and texts of
     what went into it. first, figures: rows of metrics of its first step and of this one, None where not at hand.
     heldout: rows of the summary's comparison, where this is the last step. warning: of rewards that mean nothing.
@@ -58,6 +59,7 @@ class RunFacts:
 def run_facts(folder: RunFolder, step: int | None) -> RunFacts:
     """What is known of a run's checkpoint of ``step``. Raises ConfigError if its config.yaml cannot be read."""
     config = load_config(RunConfig, [folder.config])
+    config = replace(config, name=folder.root.resolve().name)
     kind = folder.root / "kind.txt"
     supervised = kind.exists() and kind.read_text(encoding="utf-8").strip() == "supervised"
     data, samples = _data(config)
