@@ -97,9 +97,11 @@ def test_tasks_that_name_their_models_make_a_study(tmp_path, capsys):
     ("options", "message"),
     [
         (["--annotators", "a b"], "'a b' may have letters"),
+        (["--annotators", "anna", "Jörg"], "error: --annotators: 'Jörg' may have letters a to z"),
         (["--annotators", "anna", "--overlap", "0.5"], "--overlap is 0.5, and anna alone is named"),
         (["--annotators", "anna", "ben", "--overlap-size", "3"], "3 people are to decide some items"),
-        (["--overlap", "2"], '"overlap"'),
+        (["--overlap", "2"], "error: --overlap: Input should be less"),
+        (["--annotators", "anna", "--overlap-size", "1"], "error: --overlap-size: Input should be greater"),
         (["--adjudicator", "anna"], "name a third person"),
         (["--host", "0.0.0.0"], "say with --name"),
         (["--import", "nothing.json"], "nothing.json cannot be read"),

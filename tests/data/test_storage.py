@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
@@ -137,3 +138,10 @@ def test_a_client_that_lustre_has_put_out_is_no_damaged_picture(
     monkeypatch.setattr(Path, "stat", put_out)
     with pytest.raises(StorageError, match="transport endpoint shutdown"):
         look(path)
+
+
+@pytest.mark.parametrize(("read", "name"), [(decode_image, "a.png"), (index_video, "a.mp4")])
+def test_an_empty_file_is_told_as_such(read: Callable[[Path], object], name: str, tmp_path: Path) -> None:
+    (tmp_path / name).touch()
+    with pytest.raises(MediaError, match=rf"{name}: the file is empty: replace it or drop the row$"):
+        read(tmp_path / name)

@@ -260,6 +260,15 @@ def test_a_stream_that_the_beginning_does_not_tell_of_is_damage(
         list(read_frames(index, [0]))
 
 
+def test_what_ffmpeg_says_is_told_without_its_number(tmp_path: Path) -> None:
+    torn = tmp_path / "torn.mp4"
+    torn.write_bytes(b"\0\0\0\x18ftypmp42")
+    with pytest.raises(MediaError) as refused:
+        index_video(torn)
+    reason = "not a readable video (Invalid data found when processing input)"
+    assert str(refused.value) == f"{torn}: {reason}: replace the file or drop the row"
+
+
 def test_a_truncated_file_without_frame_count_is_named_too(tmp_path: Path) -> None:
     path = write_video(tmp_path / "cut.mkv", 60, size=(64, 64), key_every=1)
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])

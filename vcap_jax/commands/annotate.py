@@ -15,6 +15,7 @@ on. No accelerator and no JAX are needed.
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -98,7 +99,11 @@ def _settings(args: argparse.Namespace) -> Settings:
     try:
         settings = Settings.model_validate(read_settings(args.folder).model_dump() | changes)
     except ValidationError as error:
-        raise StudyError(first_problem(error)) from error
+        # By the option: what study.json holds was checked when it was read.
+        problem = re.sub(
+            r'^"(\w+)[.\d]*": ', lambda found: f"--{found[1].replace('_', '-')}: ", first_problem(error)
+        )
+        raise StudyError(problem) from error
     if args.overlap and len(settings.annotators) == 1:
         raise StudyError(
             f"--overlap is {args.overlap:g}, and {settings.annotators[0]} alone is named: name more people"

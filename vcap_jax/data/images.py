@@ -14,7 +14,7 @@ from PIL import Image, ImageOps
 
 from vcap_jax.data.errors import MediaError
 from vcap_jax.data.folders import VIDEO_SUFFIXES
-from vcap_jax.data.storage import look, raise_if_away
+from vcap_jax.data.storage import look, raise_if_away, raise_if_empty
 
 # A photograph of 90 to 179 million pixels is read, and Pillow would warn of an attack. Larger ones are refused.
 warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
@@ -37,6 +37,7 @@ def decode_image(path: str | Path) -> np.ndarray:
         raise
     except Exception as error:
         raise_if_away(source, error)
+        raise_if_empty(source)
         # Depending on the format, Pillow raises nearly anything for damaged files: RuntimeError for AVIF,
         # NotImplementedError for DDS, TypeError for orientation among broken EXIF entries.
         remedy = "replace the file or drop the row"

@@ -121,6 +121,17 @@ def is_there(source: Path) -> bool:
     return True
 
 
+def raise_if_empty(source: Path) -> None:
+    """Raises MediaError for a file without a byte, of which decoders say that they do not know its format. For one that
+    could not be read: the caller tells what else there is to tell."""
+    try:
+        empty = source.stat().st_size == 0
+    except OSError:
+        return
+    if empty:
+        raise MediaError(f"{source}: the file is empty: replace it or drop the row")
+
+
 def raise_if_unread(source: Path) -> None:
     """Raises StorageError where the system cannot read the whole file as its storage does not answer."""
     try:

@@ -22,7 +22,7 @@ from av.stream import Disposition
 
 from vcap_jax.data.errors import MediaError
 from vcap_jax.data.pyav import opened
-from vcap_jax.data.storage import look, raise_if_away, raise_if_unread
+from vcap_jax.data.storage import look, raise_if_away, raise_if_empty, raise_if_unread
 from vcap_jax.models.family import FrameSampling
 
 _VP8_SHOWN = 1 << 4
@@ -166,7 +166,9 @@ def _unreadable(source: Path, error: Exception) -> MediaError:
         raise_if_unread(source)
     else:
         raise_if_away(source, error)
-    return MediaError(f"{source}: not a readable video ({error}): replace the file or drop the row")
+    raise_if_empty(source)
+    reason = getattr(error, "strerror", None) or error  # without FFmpeg's number, and the name once more
+    return MediaError(f"{source}: not a readable video ({reason}): replace the file or drop the row")
 
 
 def _moving(source: Path, container: av.container.InputContainer) -> av.video.VideoStream:
