@@ -6,8 +6,10 @@ python docs/generate.py        # docs/generated/configuration.md and commands.md
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+import textwrap
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -45,6 +47,9 @@ COMMANDS = (
 )
 """Every command by what it is for. Those that show their help in another way are in ``WITHOUT_HELP``."""
 
+WIDTH = 88
+"""Columns of a help that the site shows beside its two bars, in a window of 1280 pixels."""
+
 WITHOUT_HELP = ("launch/quickstart.sh", "launch/cluster.sh", "launch/venv.sh")
 """quickstart.sh hands --help on to train.py; the other two are sourced by scripts."""
 
@@ -81,14 +86,24 @@ def _help(path: str) -> str:
     done = subprocess.run(
         [runner, path, "--help"],
         cwd=ROOT,
-        env={**os.environ, "COLUMNS": "96", "PYTHONPATH": str(ROOT), "NO_COLOR": "1"},
+        env={**os.environ, "COLUMNS": str(WIDTH + 2), "PYTHONPATH": str(ROOT), "NO_COLOR": "1"},
         capture_output=True,
         text=True,
         check=False,
     )
     if done.returncode:
         raise RuntimeError(f"{path} --help ended with {done.returncode}: {done.stderr.strip()}")
-    return done.stdout.strip()
+    return in_columns(done.stdout.strip())
+
+
+def in_columns(text: str) -> str:
+    """A help whose prose has at most ``WIDTH`` columns; its usage, and what is indented or a list, stay as they are."""
+    parts = text.split("\n\n")
+    prose = [not re.search(r"usage: |^(\s|[*-] )", part, re.MULTILINE) for part in parts]
+    return "\n\n".join(
+        textwrap.fill(part, WIDTH, break_long_words=False, break_on_hyphens=False) if is_prose else part
+        for part, is_prose in zip(parts, prose, strict=True)
+    )
 
 
 def write_all(folder: Path) -> None:
