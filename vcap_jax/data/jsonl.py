@@ -48,10 +48,8 @@ def read_objects(path: Path, what: str) -> Iterator[tuple[int, JsonDict]]:
                     remedy = other_format(path, what) or "write one JSON object per line"
                     raise ManifestError(f"{path}:{number}: not valid JSON ({error}): {remedy}") from error
                 if not isinstance(value, dict):
-                    kind, remedy = (
-                        type(value).__name__,
-                        other_format(path, what) or "write one object per line",
-                    )
+                    kind = type(value).__name__
+                    remedy = other_format(path, what) or "write one object per line"
                     raise ManifestError(f"{path}:{number}: a {kind}, not a JSON object: {remedy}")
                 if _MAYBE_HALF.search(line) and (half := _HALF.search(json.dumps(value, ensure_ascii=False))):
                     raise ManifestError(
