@@ -283,6 +283,56 @@ def test_a_server_that_is_up_but_unhealthy_is_an_outage(
     assert asked.statistics.outages >= 1
 
 
+@pytest.mark.parametrize("max_tries", [1, 4])
+def test_no_question_is_lost_to_a_server_that_is_being_stopped(
+    judge: Any, settings: Any, replies: Any, clock: FakeClock, max_tries: int
+) -> None:
+    """vLLM then finishes what it has begun, answers 500 to all that is new, and is healthy all the while."""
+    refused = replies.Reply(status=500, raw='{"error": {"message": "cannot schedule new futures"}}')
+    good = replies.verdict()
+    begun = replies.verdict()
+    stopping = False
+
+    def greetings() -> list[Any]:
+        return [body for body in judge.greetings if stopping]
+
+    # Begun before, and answered when the server has been found to be out.
+    begun.hold = lambda: len(greetings()) >= 2 or len(judge.bodies) == 24
+
+    def answer(body: dict[str, Any], n: int) -> Any:
+        nonlocal stopping
+        if n == 4:
+            stopping, judge.greeting = True, refused
+            return begun if max_tries == 1 else good  # with a request under way no wait of the clock's ends
+        return refused if stopping else good
+
+    def back() -> None:
+        nonlocal stopping
+        stopping, judge.greeting = False, good
+        judge.start()
+
+    judge.answer = answer
+    clock.after(20, judge.stop)
+    clock.after(60, back)
+    config = settings(concurrency=2, max_tries=max_tries)
+    asked = Asked(config, ["g"] * 24, clock)
+    assert all(isinstance(score, Scores) for score in asked.scores)
+    assert (asked.statistics.failed, asked.statistics.outages) == (0, 1)
+    assert "(/chat/completions answers 500: cannot schedule new futures): waiting for it" in asked.said[0]
+    assert [line for line in asked.said if "answers again after" in line] == asked.said[-1:]
+
+
+def test_a_question_that_alone_is_answered_with_an_error_fails(
+    judge: Any, settings: Any, replies: Any, clock: FakeClock
+) -> None:
+    error = replies.Reply(status=500, raw="{}")
+    judge.answer = lambda body, n: error if text_of(body).startswith("poison") else replies.verdict()
+    asked = Asked(settings(), ["poison", "fine", "poison", "fine"], clock)
+    assert [isinstance(score, Failure) for score in asked.scores] == [True, False, True, False]
+    assert {asked.answers[0].tries, asked.answers[2].tries} == {4}
+    assert (asked.statistics.outages, asked.said) == (0, [])
+
+
 def test_overload_is_no_outage(judge: Any, settings: Any, replies: Any, clock: FakeClock) -> None:
     judge.answer = lambda body, n: replies.Reply(status=503, raw="{}") if n < 12 else replies.verdict()
     asked = Asked(settings(max_tries=8, breaker_failures=2), ["g"] * 6, clock)

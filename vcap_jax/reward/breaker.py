@@ -7,7 +7,8 @@
                                      +------ a failure ---------+
 
 Half open lets one request through, the trial. What a request sent before the opening comes back with says
-nothing about the endpoint now and is passed over, unless it is an answer.
+nothing about the endpoint now and is passed over, unless it is an answer (and that too, where the endpoint takes
+nothing new: ``EndpointPool.release``).
 """
 
 from __future__ import annotations

@@ -208,7 +208,7 @@ class JudgeClient:
             self._pool.asking -= 1
 
     async def _ask(self, question: Question, read: Reader[T]) -> Verdict[T]:
-        """``ask``, try after try."""
+        """``ask``, try after try. Nothing is lost to a judge that is dead or being stopped: that is looked at first."""
         config, order = self._config, self._pool.order(question.route)
         seconds, temperature, attempt, usage = 0.0, question.temperature(config), 0, Usage()
         spent: list[Lease | None] = []  # None: a try whatever becomes of its endpoint
@@ -237,7 +237,7 @@ class JudgeClient:
                 spent.append(lease if doubtful else None)
             wait, shut = failed.saw(endpoint, tried, attempt)
             if doubtful and (tried.gone or len(spent) >= config.max_tries):
-                await self._pool.examine(endpoint, refused=tried.gone)  # no judgement is lost to a dead judge
+                await self._pool.examine(endpoint, refused=failure.reason == "http_status")
             again = tried.again or failed.elsewhere or (tried.gone and lease.lost)
             spent = self._without_lost(spent, forgiven)
             if (len(spent) + refusals.count >= config.max_tries and not waits) or not again or shut:

@@ -212,7 +212,8 @@ class EndpointPool:
         self._end_lead(endpoint, lease.leads)
         doubtful = False
         if outcome == "answered":
-            breaker.answered()
+            if endpoint.greeted or lease.epoch == breaker.epoch:  # else it only finishes what it had begun
+                breaker.answered()
         elif outcome == "connection":
             breaker.failed(reason, trial=lease.trial)
         elif outcome == "doubt":
@@ -225,8 +226,8 @@ class EndpointPool:
     async def examine(self, endpoint: Endpoint, *, refused: bool = False) -> None:
         """Ask the endpoint how it is, and leave it out if it is not well.
 
-        refused: it refuses the key of a question, or knows no such model. Then it is greeted too, now and until it
-        takes that: a host that lists its models to everybody is well without it.
+        refused: it refuses the key of a question, knows no such model, or answers with an error. Then it is greeted
+        too, now and until it takes that: some list their models to everybody, and vLLM is well while it is stopped.
         """
         endpoint.greeted = endpoint.greeted and not refused
         seen = await self._seen_wrong(endpoint)
