@@ -322,6 +322,24 @@ def test_no_question_is_lost_to_a_server_that_is_being_stopped(
     assert [line for line in asked.said if "answers again after" in line] == asked.said[-1:]
 
 
+@pytest.mark.parametrize("health", [200, 503])
+def test_no_question_is_lost_where_all_servers_are_stopped_together(
+    judges: list[Any], settings: Any, replies: Any, clock: FakeClock, health: int
+) -> None:
+    """Each is an outage of its own, and they are more than a question has tries."""
+    good, refused = replies.verdict(), replies.Reply(status=500, raw="{}")
+
+    def all_are(answer: Any, health: int) -> None:
+        for judge in judges:
+            judge.health, judge.greeting, judge.answer = health, answer, lambda body, n: answer
+
+    all_are(refused, health)
+    clock.after(60, lambda: all_are(good, 200))
+    urls = tuple(judge.url for judge in judges)
+    asked = Asked(settings(urls=urls, max_tries=1), ["g"] * 4, clock)
+    assert all(isinstance(score, Scores) for score in asked.scores)
+
+
 def test_a_question_that_alone_is_answered_with_an_error_fails(
     judge: Any, settings: Any, replies: Any, clock: FakeClock
 ) -> None:

@@ -78,7 +78,7 @@ class JudgeClient:
             raise JudgeUnavailable(
                 f"{role.addresses} is empty: give the addresses of OpenAI-compatible endpoints"
             )
-        self._config = config
+        self._config, self._most_outages = config, config.max_tries * len(config.urls)
         self._own_turn = config.sleep_mode and not turns
         self._headers = authorisation(config.api_key_env, role)
         self._rng = rng if rng is not None else random.Random()
@@ -252,7 +252,7 @@ class JudgeClient:
     def _without_lost(
         self, spent: list[Lease | None], forgiven: set[tuple[str, int, int]]
     ) -> list[Lease | None]:
-        """The tries that count: not those that an outage took, of at most ``max_tries`` outages.
+        """The tries that count: not those that an outage took, of at most ``max_tries`` outages for each endpoint.
 
         The bound is for a question that brings its server down every time. Such a one may be the only one that is left
         to try a server that has come back, so each of its trials counts as an outage of its own.
@@ -261,7 +261,7 @@ class JudgeClient:
         for lease in spent:
             if lease is None or not lease.lost:
                 counted.append(lease)
-            elif lease.downfall in forgiven or len(forgiven) < self._config.max_tries:
+            elif lease.downfall in forgiven or len(forgiven) < self._most_outages:
                 forgiven.add(lease.downfall)
             else:
                 counted.append(None)
