@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import chain, starmap
 from pathlib import Path
-from typing import Self, TypeAlias, overload
+from typing import TypeAlias, overload
 
 import numpy as np
 from PIL import Image
@@ -32,6 +32,7 @@ from vcap_jax.data.manifest import Sample, file_sample
 from vcap_jax.data.pipeline import BadSample
 from vcap_jax.report.best_checkpoint import AskedStep
 from vcap_jax.rollout.captioner import Captioned
+from vcap_jax.system.closing import Closing
 from vcap_jax.system.json_values import JsonDict
 from vcap_jax.system.shutdown import requested
 
@@ -63,7 +64,7 @@ class _Indexed:
     sample: Sample
 
 
-class Captioner:
+class Captioner(Closing):
     """Captions pictures and clips by a policy on this machine's devices, or by a served model.
 
     Made by ``load``. May be used as a context manager; a served model's connections are closed then.
@@ -261,12 +262,6 @@ class Captioner:
     def close(self) -> None:
         """Closes a served model's connections."""
         self._engine.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
 
 def _caption(one: _Indexed, done: Captioned) -> Caption:

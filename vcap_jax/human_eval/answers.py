@@ -9,13 +9,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
 
 from vcap_jax.human_eval.errors import StudyError
 from vcap_jax.human_eval.protocol import Ranking, Step1, Verdict, verdict_of
 from vcap_jax.human_eval.records import Item
 from vcap_jax.human_eval.store_schema import VERSION
 from vcap_jax.human_eval.study import Study
+from vcap_jax.system.closing import Closing
 from vcap_jax.system.digests import digest_of
 
 _BUSY_S = 30.0
@@ -81,7 +81,7 @@ class StoredRanking:
     at: str
 
 
-class StoredAnswers:
+class StoredAnswers(Closing):
     """The answers of a study, for reading; methods may be called from any thread.
 
     Raises StudyError for a file that is none of them.
@@ -107,12 +107,6 @@ class StoredAnswers:
     def close(self) -> None:
         with self._reading:
             self._reader.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
     def check(self, study: Study) -> None:
         """Raises StudyError if an item that is assigned is not in the study, or not what it was: answers would be to

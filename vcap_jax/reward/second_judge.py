@@ -26,6 +26,7 @@ from vcap_jax.reward.group import CandidateScore, GroupForReward, GroupScores
 from vcap_jax.reward.role import Role
 from vcap_jax.reward.session import RewardSession
 from vcap_jax.system.clock import Clock
+from vcap_jax.system.closing import Closing
 from vcap_jax.system.digests import number_of
 
 PREFIX = "second_judge/"
@@ -78,7 +79,7 @@ def _result(future: Future[GroupScores] | None) -> GroupScores | BaseException |
     return CancelledError() if future.cancelled() else future.exception() or future.result()
 
 
-class SecondJudge:
+class SecondJudge(Closing):
     """Asks along with a run; ``consider`` and ``metrics`` may be called from the trainer's thread, neither waits.
 
     references: the whole pool by sample, which the first judge's family has.
@@ -181,12 +182,6 @@ class SecondJudge:
         """Gives up what is still waited for."""
         self._complained = True  # what is cancelled now is no news
         self._session.close()
-
-    def __enter__(self) -> SecondJudge:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
     def _complain(self, text: str) -> None:
         """Once; the counts in the metrics tell the rest."""

@@ -23,7 +23,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
-from typing import Self
 
 from vcap_jax.reward.client import JudgeClient
 from vcap_jax.reward.config import JudgeConfig, RewardConfig
@@ -35,6 +34,7 @@ from vcap_jax.reward.role import JUDGE, Role
 from vcap_jax.reward.statistics import JudgeStatistics
 from vcap_jax.reward.store import JudgementStore, StoredCandidate
 from vcap_jax.system.clock import Clock
+from vcap_jax.system.closing import Closing
 from vcap_jax.system.event_loop import LoopThread
 from vcap_jax.system.turns import Turns, ending
 
@@ -55,7 +55,7 @@ class GroupInWork:
         self._loop.soon(partial(self._group.end, place, caption))
 
 
-class RewardSession:
+class RewardSession(Closing):
     """Runs the reward family that ``reward.family`` names; ``submit`` and ``open`` may be called from any thread.
 
     judge: its endpoints, asked only if the family asks a judge. What every candidate earned goes into the store that
@@ -199,9 +199,3 @@ class RewardSession:
             )
             await asyncio.wrap_future(written)
         return scores
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()

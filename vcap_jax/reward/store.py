@@ -23,11 +23,11 @@ from concurrent.futures import Future
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
 
 from vcap_jax.reward.http_answers import Usage
 from vcap_jax.reward.prompts import content_hash
 from vcap_jax.reward.store_schema import READABLE, UNKNOWN_GROUP, VERSION, prepare, version_of
+from vcap_jax.system.closing import Closing
 from vcap_jax.system.errors import VCapError
 from vcap_jax.system.json_values import JsonObject
 
@@ -105,7 +105,7 @@ class StoredCandidate:
     reward: float | None
 
 
-class JudgementStore:
+class JudgementStore(Closing):
     """An open store: one thread writes, ``find`` and ``read`` may be called from any thread.
 
     A store of version 2 is brought up to date first. Raises StoreError for a file that is no store, or of a version not
@@ -194,12 +194,6 @@ class JudgementStore:
             )
         with self._reading:
             self._reader.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
     def _enqueue(self, *statements: _Statement) -> Future[None]:
         """What is written in one transaction."""

@@ -21,7 +21,7 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import aiohttp
 import jax
@@ -37,6 +37,7 @@ from vcap_jax.rollout.vllm_request import GroupRules, group_request, group_seed,
 from vcap_jax.rollout.vllm_server import ServerLost, ServerWaits, VllmServer, rollout_session
 from vcap_jax.rollout.vllm_turns import ServerTurns
 from vcap_jax.rollout.vllm_weights import WeightFiles
+from vcap_jax.system.closing import Closing
 from vcap_jax.system.event_loop import LoopThread
 from vcap_jax.system.turns import Turns
 
@@ -66,7 +67,7 @@ class _Done(NamedTuple):
     result: Future[SampledGroup | None]
 
 
-class VllmEngine:
+class VllmEngine(Closing):
     """A ``RolloutEngine`` over the servers of ``config.vllm.urls``; a context manager.
 
     policy: model definition, frozen parameters and processor. seed: of the draws.
@@ -109,12 +110,6 @@ class VllmEngine:
         self._adapters_kept: float | None = None
         self._start = policy.trainable if config.vllm.sleep_mode else None
         self._turns = ServerTurns(Turns() if turns is None else turns, self._weights, self._loop)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
     def connect(self) -> Sequence[VllmServer]:
         """Checks every server, and returns them; RolloutError says what is wrong with the first that will not do. One

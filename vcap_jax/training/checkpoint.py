@@ -23,6 +23,7 @@ import orbax.checkpoint as ocp
 from flax.traverse_util import flatten_dict, unflatten_dict
 from orbax.checkpoint import checkpoint_managers as policies
 
+from vcap_jax.system.closing import Closing
 from vcap_jax.system.errors import VCapError, system_message
 from vcap_jax.system.files import taken_for_a_pattern
 from vcap_jax.system.json_values import JsonObject, JsonValue
@@ -88,7 +89,7 @@ class _Stays(policies.PreservationPolicy):
         return [checkpoint.step in staying for checkpoint in checkpoints]
 
 
-class Checkpointer:
+class Checkpointer(Closing):
     """The checkpoints of one run.
 
     folder: made if absent, unless read_only. keep: how many of the latest stay. stays: gives, whenever one is written,
@@ -133,12 +134,6 @@ class Checkpointer:
                 raise
             # The run has removed a checkpoint between Orbax's list of them and its look at each.
             self._manager = _manager(self.folder, options)
-
-    def __enter__(self) -> Checkpointer:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
     def steps(self) -> list[int]:
         """Steps with a complete checkpoint, ascending; waits for one that is being written."""
