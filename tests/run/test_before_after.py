@@ -17,8 +17,8 @@ from vcap_jax.evals.judged import REWARD
 from vcap_jax.evals.protocol import Item
 from vcap_jax.report.intervals import Value
 from vcap_jax.report.run_folder import RunFolder
-from vcap_jax.report.samples import picture
-from vcap_jax.run.before_after import BeforeAfterPage, Pair, Side, write_before_after_page
+from vcap_jax.report.samples import SampleCandidate, picture
+from vcap_jax.run.before_after import BeforeAfterPage, Pair, write_before_after_page
 from vcap_jax.run.config import RunConfig
 
 
@@ -43,7 +43,9 @@ def test_rewards_that_rounding_alone_tells_apart_are_neither_better_nor_worse(tm
     ctx: Any = SimpleNamespace(config=replace(RunConfig(), name="run"), folder=RunFolder(tmp_path))
     results: Any = SimpleNamespace(step=1, metrics={}, changes={})
     BeforeAfterPage(ctx, own, "judged").draw(*sides, results)
-    assert "1 better, 1 worse, 2 equal by reward" in (tmp_path / "before_after.html").read_text()
+    page = (tmp_path / "before_after.html").read_text()
+    assert "1 better, 1 worse, 2 equal by reward" in page
+    assert [*map(float, re.findall(r'data-gain="([^"]*)"', page))] == [-0.01, 0, 0, 0.01]
 
 
 def test_pictures_of_the_page_are_read_by_threads_and_once(tmp_path: Path) -> None:
@@ -77,8 +79,8 @@ def pair(name: str, before: float | None, after: float | None, **changes: object
     return Pair(
         **{
             "id": name,
-            "before": Side(caption="A red disc <i>.", reward=before, scores={"text_quality": 7.0}),
-            "after": Side(
+            "before": SampleCandidate(caption="A red disc <i>.", reward=before, scores={"text_quality": 7.0}),
+            "after": SampleCandidate(
                 caption="A blue disc <i>.", reward=after, notes={"The judge's analysis": "O1: wrong"}
             ),
             "frames": (picture(np.zeros((8, 8, 3), np.uint8)),),

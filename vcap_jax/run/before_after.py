@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from vcap_jax.data.judge_media import EncodedMedia
@@ -19,7 +19,7 @@ from vcap_jax.report.changes import Comparison, compared
 from vcap_jax.report.evaluations import Results
 from vcap_jax.report.intervals import Value
 from vcap_jax.report.pages import write_page
-from vcap_jax.report.samples import SampleFrame
+from vcap_jax.report.samples import SampleCandidate, SampleFrame
 from vcap_jax.report.samples_page import most_telling, report_templates
 from vcap_jax.reward.aggregation import comparable
 from vcap_jax.reward.group import compared_with
@@ -33,31 +33,17 @@ MOST = 100
 
 
 @dataclass(frozen=True, kw_only=True)
-class Side:
-    """A sample at one time. reward: None where it was not scored. scores: what the reward is made of, and what was
-    counted; notes: texts by their headings."""
-
-    caption: str
-    reward: float | None
-    scores: Mapping[str, float] = field(default_factory=dict)
-    notes: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, kw_only=True)
 class Pair:
     id: str
-    before: Side
-    after: Side
+    before: SampleCandidate
+    after: SampleCandidate
     frames: tuple[SampleFrame, ...] = ()
     prompt: str = ""
     reference: str | None = None
 
     @property
     def gain(self) -> float | None:
-        """In reward; None unless both were scored."""
-        if self.before.reward is None or self.after.reward is None:
-            return None
-        return self.after.reward - self.before.reward
+        return _gain(self.before.reward, self.after.reward)
 
     @property
     def words(self) -> Comparison:
@@ -77,7 +63,9 @@ class BeforeAfterPage:
         before = {item.id: item for item in start if item.failure is None}
         after = {item.id: item for item in now if item.failure is None}
         samples = {s.id: s for s in self._own.samples if s.id in before and s.id in after}
-        gains = {name: _gain(before[name], after[name]) for name in samples}
+        gains = {
+            name: _gain(before[name].values.get(REWARD), after[name].values.get(REWARD)) for name in samples
+        }
         chosen = most_telling(gains, MOST)
         self._see([samples[name] for name in chosen])
         pairs = [self._pair(samples[name], before[name], after[name]) for name in chosen]
@@ -160,21 +148,21 @@ def shown_frames(own: OwnData, sample: Sample) -> tuple[SampleFrame, ...]:
     return frames_of(media)
 
 
-def _side(item: Item) -> Side:
+def _side(item: Item) -> SampleCandidate:
     # Shares that are usually 0 are shown where they are not.
     scores = {
         name: value
         for name, value in item.values.items()
         if name != REWARD and (value or name.rpartition("/")[2] not in ("judge_failed", "truncated"))
     }
-    return Side(caption=item.captions[0], reward=item.values.get(REWARD), scores=scores, notes=item.notes)
+    return SampleCandidate(
+        caption=item.captions[0], reward=item.values.get(REWARD), scores=scores, notes=item.notes
+    )
 
 
-def _gain(before: Item, after: Item) -> float | None:
-    """In reward; 0 where only the rounding of its sum differs. None unless both were scored."""
-    if REWARD not in before.values or REWARD not in after.values:
-        return None
-    return comparable(after.values[REWARD] - before.values[REWARD])
+def _gain(before: float | None, after: float | None) -> float | None:
+    """Of two rewards; 0 where only the rounding of their sums differs. None unless both were scored."""
+    return None if before is None or after is None else comparable(after - before)
 
 
 def _counts(gains: Mapping[str, float | None]) -> str:
