@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,14 +13,13 @@ from vcap_jax.configuration import load_config
 from vcap_jax.grpo.advantages import GroupAdvantages, group_advantages, overlong_penalty
 from vcap_jax.grpo.config import GRPOConfig
 from vcap_jax.grpo.records import GroupResult, StepOutcome, StepReport
-from vcap_jax.recipes.sft import _Log
 from vcap_jax.report.metrics import read_metrics
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.reward.failures import Failure
 from vcap_jax.reward.group import CandidateScore, GroupScores
 from vcap_jax.reward.statistics import JudgeStatistics
 from vcap_jax.run.config import LoggingConfig, RunConfig
-from vcap_jax.run.log import RunLog
+from vcap_jax.run.log import RunLog, SupervisedLog
 from vcap_jax.run.trackers import Trackers
 from vcap_jax.world.captions import full_caption
 from vcap_jax.world.image_scenes import sample_image_scene
@@ -157,7 +155,7 @@ def test_an_evaluation_goes_without_a_row_that_was_lost(tmp_path: Path) -> None:
     log = run_log(config, folder, done=2)
     log.evaluated(2, {"eval/heldout/coverage": 0.25})
     assert list(read_metrics(folder.metrics)) == []
-    ctx: Any = SimpleNamespace(config=config, folder=folder)
-    supervised = _Log(ctx, Trackers(config, folder, print, groups=2), total=3, done=2)
+    trackers = Trackers(config, folder, print, groups=2)
+    supervised = SupervisedLog(config, folder, total=3, done=2, trackers=trackers)
     supervised.evaluated(2, {"eval/heldout/coverage": 0.25})
     assert list(read_metrics(folder.metrics)) == []

@@ -23,10 +23,9 @@ from vcap_jax.parallel.host_memory import free
 from vcap_jax.parallel.processes import ALONE, Processes
 from vcap_jax.references import heldout_pool, remember_pool
 from vcap_jax.report.evaluations import START, TRAINED, evaluations_of
-from vcap_jax.report.metrics import MetricsWriter, Scalar, read_metrics
+from vcap_jax.report.metrics import read_metrics
 from vcap_jax.report.pages import told_if_not_drawn
 from vcap_jax.report.plots import plot_run
-from vcap_jax.report.progress import Progress
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.report.summary import fact_row, fact_shares, shares_table, write_summary
 from vcap_jax.report.world_facts import count_captions
@@ -37,7 +36,7 @@ from vcap_jax.run.context import RunContext
 from vcap_jax.run.evaluation import Evaluations
 from vcap_jax.run.judge import answering_judge, own_data, reward_family, reward_session, reward_settings
 from vcap_jax.run.keeping_best import best_row
-from vcap_jax.run.log import SilentLog
+from vcap_jax.run.log import SilentLog, SupervisedLog
 from vcap_jax.run.manifest_note import remember_samples
 from vcap_jax.run.profiling import StepProfiles
 from vcap_jax.run.resume import resume
@@ -47,7 +46,6 @@ from vcap_jax.run.turns import all_asleep
 from vcap_jax.sft.step import SFTPrograms
 from vcap_jax.sft.targets import Targets, caption_pool, tokenise_targets
 from vcap_jax.sft.trainer import SHOWN, SupervisedTraining
-from vcap_jax.system.json_values import as_whole
 from vcap_jax.training.optimizer import TrainState, build_optimizer, learning_rate_schedule
 
 
@@ -187,36 +185,6 @@ def _run(
     return summary
 
 
-class _Log:
-    """Metrics and the progress line (implements ``sft.trainer.Log``)."""
-
-    def __init__(self, ctx: RunContext, trackers: Trackers, *, total: int, done: int) -> None:
-        self._metrics = MetricsWriter(ctx.folder.metrics)
-        self._progress = Progress(total, start=done, every=ctx.config.logging.print_every, shown=SHOWN)
-        # What was logged after the last checkpoint is done again, and comes out the same.
-        if lacking := self._metrics.go_on_after(done):
-            self.message(lacking)
-        self._trackers = trackers
-        trackers.begin(done)
-
-    def message(self, text: str) -> None:
-        self._progress.message(text)
-
-    def step(self, row: Mapping[str, Scalar]) -> None:
-        self._metrics.write(row)
-        step = as_whole(row["step"], "step")
-        self._trackers.step(step, row)
-        self._progress.update(step, row)
-
-    def evaluated(self, step: int, columns: Mapping[str, float]) -> None:
-        if self._metrics.last_step == step:  # a lost row was told
-            self._metrics.complete(step, columns)
-
-    def close(self) -> None:
-        self._progress.close()
-        self._metrics.close()
-
-
 def _train(ctx: RunContext, lesson: _Lesson, evaluations: Evaluations, trackers: Trackers) -> TrainState:
     """Trains to the last step, from the last checkpoint if there is one, which may have been written by another number
     of processes and on another mesh; returns the final state."""
@@ -244,9 +212,9 @@ def _train(ctx: RunContext, lesson: _Lesson, evaluations: Evaluations, trackers:
         )
         data, checkpoints, state = resumed.data, resumed.checkpoints, resumed.state
         done = int(state.step)
-        log: _Log | SilentLog = SilentLog()
+        log: SupervisedLog | SilentLog = SilentLog()
         if processes.first:
-            log = _Log(ctx, trackers, total=total, done=done)
+            log = SupervisedLog(config, ctx.folder, total=total, done=done, trackers=trackers, shown=SHOWN)
         stack.callback(log.close)
         profiles = stack.enter_context(
             StepProfiles(

@@ -5,7 +5,7 @@ Of several processes the first one keeps the log; the others are silent.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import SupportsFloat
 
 import numpy as np
@@ -13,8 +13,8 @@ import numpy as np
 from vcap_jax.grpo.advantages import overlong_penalty
 from vcap_jax.grpo.records import StepReport
 from vcap_jax.grpo.step_metrics import judge_metrics, reward_metrics
-from vcap_jax.report.metrics import MetricsWriter, Row, read_metrics
-from vcap_jax.report.progress import Progress
+from vcap_jax.report.metrics import MetricsWriter, Row, Scalar, read_metrics
+from vcap_jax.report.progress import SHOWN, Progress, Shown
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.report.world_facts import fact_metrics
 from vcap_jax.reward.alarms import AlarmWatch
@@ -22,16 +22,63 @@ from vcap_jax.reward.second_judge import SecondJudge
 from vcap_jax.run.config import RunConfig
 from vcap_jax.run.observers import RunObserver
 from vcap_jax.run.trackers import Trackers
+from vcap_jax.system.json_values import as_whole
 from vcap_jax.world.splits import EmbeddedData
 
 
-class RunLog:
-    """Implements ``grpo.trainer.Log`` in the run's folder; close it at the end.
+class MetricsLog:
+    """Metrics and the progress line, whatever is trained; close it at the end.
 
-    total, done: steps of the whole run, and those of earlier starts. Rows after ``done`` are dropped,
-    because these steps are done again and come out the same. learning_rate: update (from 0) -> rate.
-    world: if given, facts that captions cover and make up are counted. second_judge: whose agreement
-    is logged. Each of several processes has its own; the log shows that of process 0. trackers: get what is logged.
+    total, done: steps of the whole run, and those of earlier starts. Rows after ``done`` are dropped, because these
+    steps are done again and come out the same. shown: on the progress line. trackers: get what is logged.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        folder: RunFolder,
+        *,
+        total: int,
+        done: int,
+        trackers: Trackers,
+        shown: Sequence[Shown] = SHOWN,
+    ) -> None:
+        self._trackers = trackers
+        self._metrics = MetricsWriter(folder.metrics)
+        self._progress = Progress(total, start=done, every=config.logging.print_every, shown=shown)
+        if lacking := self._metrics.go_on_after(done):
+            self.message(lacking)
+        trackers.begin(done)
+
+    def message(self, text: str) -> None:
+        self._progress.message(text)
+
+    def evaluated(self, step: int, columns: Mapping[str, float]) -> None:
+        """Adds an evaluation's columns to the row of ``step``, the last one, unless that was lost, which was told."""
+        if self._metrics.last_step == step:
+            self._metrics.complete(step, columns)
+
+    def close(self) -> None:
+        """Ends the progress line."""
+        self._progress.close()
+        self._metrics.close()
+
+
+class SupervisedLog(MetricsLog):
+    """Implements ``sft.trainer.Log`` in the run's folder."""
+
+    def step(self, row: Mapping[str, Scalar]) -> None:
+        self._metrics.write(row)
+        step = as_whole(row["step"], "step")
+        self._trackers.step(step, row)
+        self._progress.update(step, row)
+
+
+class RunLog(MetricsLog):
+    """Implements ``grpo.trainer.Log`` in the run's folder.
+
+    learning_rate: update (from 0) -> rate. world: if given, facts that captions cover and make up are counted.
+    second_judge: whose agreement is logged. Each of several processes has its own; the log shows that of process 0.
     """
 
     def __init__(
@@ -46,20 +93,11 @@ class RunLog:
         second_judge: SecondJudge | None,
         trackers: Trackers,
     ) -> None:
+        super().__init__(config, folder, total=total, done=done, trackers=trackers)
         self._config, self._world, self._second_judge = config, world, second_judge
-        self._learning_rate, self._trackers = learning_rate, trackers
-        self._metrics = MetricsWriter(folder.metrics)
-        self._progress = Progress(total, start=done, every=config.logging.print_every)
-        if lacking := self._metrics.go_on_after(done):
-            self.message(lacking)
-        self._observer = RunObserver(
-            config, folder, world, done=done, total=total, say=self._progress.message
-        )
+        self._learning_rate = learning_rate
+        self._observer = RunObserver(config, folder, world, done=done, total=total, say=self.message)
         self._alarms = AlarmWatch(config.alarms, read_metrics(folder.metrics))
-        trackers.begin(done)
-
-    def message(self, text: str) -> None:
-        self._progress.message(text)
 
     def step(self, report: StepReport) -> None:
         """Writes the row, then whatever shows it."""
@@ -105,16 +143,10 @@ class RunLog:
             self._progress.message(f"step {report.step}: {warning}")
         self._progress.update(report.step, row)
 
-    def evaluated(self, step: int, columns: Mapping[str, float]) -> None:
-        """Adds an evaluation's columns to the row of ``step``, the last one, unless that was lost, which was told."""
-        if self._metrics.last_step == step:
-            self._metrics.complete(step, columns)
-
     def close(self) -> None:
         """Ends the progress line, draws page and plots a last time."""
-        self._progress.close()
+        super().close()
         self._observer.close()
-        self._metrics.close()
 
 
 class SilentLog:
