@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -73,16 +72,24 @@ def test_the_state_of_the_start_is_gone_before_that_of_the_checkpoint_is_read(
         reader=lambda *, judged: lambda sample: sample,
         say=said.append,
     )
-    with ExitStack() as stack:
-        resumed = resume(
-            stack,
-            context,
-            [Sample(id="a", images=(Path("a.png"),))],
-            programs,
-            judged=True,
-            groups_per_step=1,
-            total_steps=9,
-        )
+    logs: Any = []
+    log: Any = SimpleNamespace(close=lambda: logs.append("closed"))
+    evaluations: Any = SimpleNamespace(
+        after_step=lambda step, params, *, total, log: logs.append((step, total, log))
+    )
+    with resume(
+        context,
+        [Sample(id="a", images=(Path("a.png"),))],
+        programs,
+        evaluations,
+        lambda done: logs.append(done) or log,
+        judged=True,
+        groups_per_step=1,
+        total_steps=9,
+    ) as resumed:
+        assert resumed.log is log
+        resumed.between(4, resumed.state.params)
+        assert logs == [0, (4, 9, log)]
         np.testing.assert_array_equal(resumed.state.params["w"].get_value()[:2], [1, 1])
     parameters = (
         4 * WEIGHTS

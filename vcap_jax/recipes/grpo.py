@@ -41,9 +41,8 @@ from vcap_jax.run.evaluation import Evaluations
 from vcap_jax.run.judge import answering_judge, own_data, reward_family, reward_session, reward_settings
 from vcap_jax.run.judge_domain import check_judge_domain
 from vcap_jax.run.keeping_best import best_row
-from vcap_jax.run.log import RunLog, SilentLog
+from vcap_jax.run.log import RunLog
 from vcap_jax.run.manifest_note import remember_samples
-from vcap_jax.run.profiling import StepProfiles
 from vcap_jax.run.resume import resume
 from vcap_jax.run.setup import drawing, prepare
 from vcap_jax.run.trackers import Trackers, run_trackers
@@ -216,46 +215,39 @@ def _train(
         logprob_chunk=config.grpo.logprob_chunk,
     )
     programs.accumulate.check_next(partial(require_kernel, policy.merge().kernel))
-    with ExitStack() as stack:
-        resumed = resume(
-            stack,
-            ctx,
-            samples,
-            programs,
-            judged=True,
-            groups_per_step=config.grpo.groups_per_step,
-            total_steps=total,
+
+    def log(updates_done: int) -> RunLog:
+        return RunLog(
+            config,
+            folder,
+            total=total,
+            done=updates_done // updates,
+            learning_rate=schedule,
+            world=world,
+            second_judge=second,
+            trackers=trackers,
         )
-        data, checkpoints, state = resumed.data, resumed.checkpoints, resumed.state
+
+    with resume(
+        ctx,
+        samples,
+        programs,
+        evaluations,
+        log,
+        judged=True,
+        groups_per_step=config.grpo.groups_per_step,
+        total_steps=total,
+    ) as resumed:
         reference = None
         if config.grpo.objective.beta > 0:
             reference = policy.reference_params(config.model.frozen_dtype)
         if "reference" in config.rollout.offload:
             reference = to_host(reference)
-        done = int(state.step) // updates
-        log: RunLog | SilentLog = SilentLog()
-        if processes.first:
-            log = RunLog(
-                config,
-                folder,
-                total=total,
-                done=done,
-                learning_rate=schedule,
-                world=world,
-                second_judge=second,
-                trackers=trackers,
-            )
-        stack.callback(log.close)
-        profiles = stack.enter_context(
-            StepProfiles(
-                config.logging.profile_steps, total, folder.profile, ctx.say if processes.first else None
-            )
-        )
         training = Training(
             config=config.grpo,
             max_completion_length=config.rollout.max_completion_length,
             total_steps=total,
-            data=data,
+            data=resumed.data,
             collector=Collector(
                 policy=ctx.own_policy,
                 engine=ctx.engine,
@@ -282,24 +274,19 @@ def _train(
             ),
             own_params=ctx.own_params,
             give_up=ctx.give_up,
-            checkpoints=checkpoints,
+            checkpoints=resumed.checkpoints,
             save_every=config.logging.save_every,
-            log=log,
+            log=resumed.log,
             processes=processes,
-            between=profiles.between(partial(evaluations.after_step, total=total, log=log)),
+            between=resumed.between,
             ahead=config.rollout.ahead,
             short_length=config.rollout.short_length,
             kept=resumed.ahead,
             offload=config.rollout.offload,
             taken=ctx.taken,
         )
-        try:
-            if done < total:
-                compile_decoding(ctx)
-            # The state has a copy of its own, and nobody asks for the starting policy any more.
-            free(policy.trainable, keep=jax.tree.leaves(reference))
-            return training.run(state)
-        except BaseException as error:
-            # Before anything is closed: the others may be waiting for this process, and closing for them.
-            processes.fail(error)
-            raise
+        if int(resumed.state.step) // updates < total:
+            compile_decoding(ctx)
+        # The state has a copy of its own, and nobody asks for the starting policy any more.
+        free(policy.trainable, keep=jax.tree.leaves(reference))
+        return training.run(resumed.state)

@@ -36,9 +36,8 @@ from vcap_jax.run.context import RunContext
 from vcap_jax.run.evaluation import Evaluations
 from vcap_jax.run.judge import answering_judge, own_data, reward_family, reward_session, reward_settings
 from vcap_jax.run.keeping_best import best_row
-from vcap_jax.run.log import SilentLog, SupervisedLog
+from vcap_jax.run.log import SupervisedLog
 from vcap_jax.run.manifest_note import remember_samples
-from vcap_jax.run.profiling import StepProfiles
 from vcap_jax.run.resume import resume
 from vcap_jax.run.setup import Prepared, drawing, prepare
 from vcap_jax.run.trackers import Trackers, run_trackers
@@ -189,7 +188,6 @@ def _train(ctx: RunContext, lesson: _Lesson, evaluations: Evaluations, trackers:
     """Trains to the last step, from the last checkpoint if there is one, which may have been written by another number
     of processes and on another mesh; returns the final state."""
     config, policy, sft = ctx.config, ctx.policy, ctx.config.sft
-    processes = ctx.processes
     total = lesson.steps
     if config.max_steps is not None and sft.max_steps is None:
         ctx.say(
@@ -200,50 +198,38 @@ def _train(ctx: RunContext, lesson: _Lesson, evaluations: Evaluations, trackers:
         policy.graphdef, build_optimizer(sft.optimizer, total), logprob_chunk=sft.logprob_chunk
     )
     programs.accumulate.check_next(partial(require_kernel, policy.merge().kernel))
-    with ExitStack() as stack:
-        resumed = resume(
-            stack,
-            ctx,
-            lesson.samples,
-            programs,
-            judged=False,
-            groups_per_step=sft.groups_per_step,
-            total_steps=total,
-        )
-        data, checkpoints, state = resumed.data, resumed.checkpoints, resumed.state
-        done = int(state.step)
-        log: SupervisedLog | SilentLog = SilentLog()
-        if processes.first:
-            log = SupervisedLog(config, ctx.folder, total=total, done=done, trackers=trackers, shown=SHOWN)
-        stack.callback(log.close)
-        profiles = stack.enter_context(
-            StepProfiles(
-                config.logging.profile_steps, total, ctx.folder.profile, ctx.say if processes.first else None
-            )
-        )
+
+    def log(done: int) -> SupervisedLog:
+        return SupervisedLog(config, ctx.folder, total=total, done=done, trackers=trackers, shown=SHOWN)
+
+    with resume(
+        ctx,
+        lesson.samples,
+        programs,
+        evaluations,
+        log,
+        judged=False,
+        groups_per_step=sft.groups_per_step,
+        total_steps=total,
+    ) as resumed:
         training = SupervisedTraining(
             config=sft,
             total_steps=total,
             programs=programs,
             frozen=policy.frozen,
-            data=data,
+            data=resumed.data,
             targets=lesson.targets,
             max_tokens=lesson.max_tokens,
             buckets=config.data.buckets,
             processor=policy.processor,
-            checkpoints=checkpoints,
-            log=log,
+            checkpoints=resumed.checkpoints,
+            log=resumed.log,
             placement=ctx.placement,
             learning_rate=learning_rate_schedule(sft.optimizer, total),
             save_every=config.logging.save_every,
-            processes=processes,
-            between=profiles.between(partial(evaluations.after_step, total=total, log=log)),
+            processes=ctx.processes,
+            between=resumed.between,
         )
-        try:
-            # The state has a copy of its own, and nobody asks for the starting policy any more.
-            free(policy.trainable)
-            return training.run(state)
-        except BaseException as error:
-            # Before anything is closed: the others may be waiting for this process, and closing for them.
-            processes.fail(error)
-            raise
+        # The state has a copy of its own, and nobody asks for the starting policy any more.
+        free(policy.trainable)
+        return training.run(resumed.state)
