@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -85,16 +84,15 @@ def _supervision(options: argparse.Namespace, drain_s: float) -> Supervision:
     """How long is waited for what. Raises SettingsError for seconds that are none: with NaN for ever."""
     from gpu_judge.vllm_server.supervisor import Supervision
 
-    supervision = Supervision(drain_s=drain_s)
-    for name in ("start_timeout_s", "stall_timeout_s"):
-        if hasattr(options, name) and not getattr(options, name) > 0:
-            given = f"--{name.replace('_', '-')} is {getattr(options, name):g}"
-            raise SettingsError(f"{given}: give seconds above 0")
-    return replace(
-        supervision,
-        start_timeout_s=getattr(options, "start_timeout_s", supervision.start_timeout_s),
-        stall_s=getattr(options, "stall_timeout_s", supervision.stall_s),
-    )
+    given = {
+        name: getattr(options, name)
+        for name in ("start_timeout_s", "stall_timeout_s")
+        if hasattr(options, name)
+    }
+    for name, seconds in given.items():
+        if not seconds > 0:
+            raise SettingsError(f"--{name.replace('_', '-')} is {seconds:g}: give seconds above 0")
+    return Supervision(drain_s=drain_s, **given)
 
 
 if __name__ == "__main__":

@@ -38,8 +38,8 @@ class Supervision:
     poll_s: between looks at a starting server. watch_s: between looks at one that is ready.
     health_timeout_s: for one answer of ``/health``.
     hang_s: a ready server whose ``/health`` has been silent for so long is killed and restarted.
-    stall_s: so is one that has read and written no token for so long while requests waited, if it then does not judge
-        within confirm_s either. Together less than a trainer waits (its ``judge.deadline_s`` twice, then
+    stall_timeout_s: so is one that has read and written no token for so long while requests waited, if it then does not
+        judge within confirm_s either. Together less than a trainer waits (its ``judge.deadline_s`` twice, then
         ``judge.outage_timeout_s``), with time to load; and far more than the longest video takes to be read.
     drain_s: for requests in flight after SIGTERM. end_s: on top of that, for the server to take itself down.
     log_lines: of the log, shown when giving up.
@@ -55,7 +55,7 @@ class Supervision:
     watch_s: float = 5.0
     health_timeout_s: float = 10.0
     hang_s: float = 180.0
-    stall_s: float = 300.0
+    stall_timeout_s: float = 300.0
     confirm_s: float = 120.0
     drain_s: float = 60.0
     end_s: float = 30.0
@@ -273,12 +273,12 @@ class _Server:
             await asyncio.sleep(settings.watch_s)
             if await self._healthy():
                 await self._listen(silence)
-                if silence.seconds >= settings.stall_s:
+                if silence.seconds >= settings.stall_timeout_s:
                     if await self._stalls(silence):
                         return (
-                            f"is healthy, and has read and written no token for {settings.stall_s:g} s while requests "
-                            f"waited, and did not {self.launch.probe.task} when asked: its engine hangs (the log, and "
-                            "dmesg for errors of the GPU, may tell why; if it was at work, give a longer "
+                            f"is healthy, and has read and written no token for {settings.stall_timeout_s:g} s while "
+                            f"requests waited, and did not {self.launch.probe.task} when asked: its engine hangs (the "
+                            "log, and dmesg for errors of the GPU, may tell why; if it was at work, give a longer "
                             "--stall-timeout-s)"
                         )
                     silence = Silence()

@@ -60,7 +60,7 @@ from tests.gpu_judge.vllm_server.supervising import QUICK
 from vcap_jax.run.supervised_rollout import RolloutProbe, keep_running
 port, log, *command = sys.argv[1:]
 probe = RolloutProbe(url=f"http://127.0.0.1:{port}", model="policy", folder="served", can_sleep=False)
-supervision = replace(QUICK, stall_s=0.1, confirm_s=0.1)
+supervision = replace(QUICK, stall_timeout_s=0.1, confirm_s=0.1)
 keep_running(command, dict(os.environ), probe, log=Path(log), supervision=supervision)
 """
 

@@ -115,7 +115,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     url = f"http://127.0.0.1:{args.port}"
     probe = RolloutProbe(url=url, model=args.model, folder=args.folder, can_sleep=args.sleep_mode)
-    supervision = replace(Supervision(), stall_s=args.stall_timeout_s)
+    supervision = replace(Supervision(), stall_timeout_s=args.stall_timeout_s)
     try:
         keep_running(args.command, dict(os.environ), probe, log=args.log, supervision=supervision)
     except (VCapError, OSError) as error:

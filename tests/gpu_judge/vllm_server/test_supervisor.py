@@ -243,7 +243,7 @@ def test_a_hung_server_is_killed_and_restarted(vllm: Path, monkeypatch: pytest.M
     play(vllm, scene, settings=_with(start_timeout_s=1e9, health_timeout_s=1))
 
 
-STALLS_SOON = {"stall_s": 0.1, "watch_s": 0.05}
+STALLS_SOON = {"stall_timeout_s": 0.1, "watch_s": 0.05}
 
 
 def ask(port: int, **body: Any) -> int:
