@@ -14,11 +14,11 @@ Modality = Literal["image", "video", "both"]
 
 _CAPTION_TOKENS = {"image": 4096, "video": 6300}
 """The paper's completion lengths, "Training configuration"; the reference may be as long as the candidate."""
-_INSTRUCTION_TOKENS = 1024
+INSTRUCTION_TOKENS = 1024
 """Instruction, delimiters and chat layout; the packaged instructions have about 600 of Qwen's tokens."""
 _ANSWER_TOKENS = 1024
 """The trainer's ``judge.max_tokens``."""
-_FRAME_MARK_TOKENS = 12
+FRAME_MARK_TOKENS = 12
 """``<123.4 seconds>`` and the two vision marks around a merged pair of frames."""
 _LENGTH_MULTIPLE = 1024
 _COUNTS = (
@@ -162,10 +162,14 @@ class ServeSettings:
             needs.append(self.image_pixels // pixels_per_token + 2 * _CAPTION_TOKENS["image"])
         if self.takes_video:
             pairs = -(-self.video_frames // temporal_patch)
-            visual = pairs * (self.frame_tokens + _FRAME_MARK_TOKENS)
+            visual = pairs * (self.frame_tokens + FRAME_MARK_TOKENS)
             needs.append(visual + 2 * _CAPTION_TOKENS["video"])
-        longest = max(needs) + _INSTRUCTION_TOKENS + _ANSWER_TOKENS
-        return -(-longest // _LENGTH_MULTIPLE) * _LENGTH_MULTIPLE
+        return rounded_context(max(needs) + INSTRUCTION_TOKENS + _ANSWER_TOKENS)
+
+
+def rounded_context(tokens: int) -> int:
+    """A context that holds so many tokens."""
+    return -(-tokens // _LENGTH_MULTIPLE) * _LENGTH_MULTIPLE
 
 
 def _check_gpus(gpus: tuple[int, ...], together: int) -> None:

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from gpu_judge.vllm_server.checkpoint import Checkpoint
+from gpu_judge.vllm_server.settings import FRAME_MARK_TOKENS, INSTRUCTION_TOKENS, rounded_context
 from vcap_jax.data.examples import media_loader
 from vcap_jax.data.judge_media import EncodedMedia
 from vcap_jax.data.manifest import Sample
@@ -35,14 +37,8 @@ from vcap_jax.world.judge_process import embedded_judge
 from vcap_jax.world.questions import scene_questions
 from vcap_jax.world.splits import EmbeddedData
 
-# To tell the longest question that a run may ask.
-_PIXELS_PER_TOKEN = 32 * 32
-"""Of a Qwen3-VL judge."""
-_FRAMES_PER_TOKEN = 2
-_MARK_TOKENS = 12
-"""The time of a pair of frames and the marks around it."""
-_INSTRUCTION_TOKENS = 1024
-_MULTIPLE = 1024
+_JUDGE = Checkpoint()
+"""A published Qwen3-VL, to tell the longest question that a run may ask."""
 
 OTHER_JUDGE = Role(who="the other judge of the evaluation", settings="evaluation.other_judge")
 
@@ -203,7 +199,7 @@ def context_warning(config: RunConfig, context: int | None) -> str | None:
     longest = sum(parts.values())
     if longest <= context:
         return None
-    enough = -(-(longest + _INSTRUCTION_TOKENS) // _MULTIPLE) * _MULTIPLE
+    enough = rounded_context(longest + INSTRUCTION_TOKENS)
     listed = ", ".join(f"{tokens:,} {what}" for what, tokens in parts.items() if tokens)
     return (
         f"warning: the judge takes {context:,} tokens of a question and its answer (max_model_len), and the longest of "
@@ -229,15 +225,15 @@ def _visual_tokens(config: RunConfig) -> int:
     """Of the largest picture or video; 0 where the settings do not say."""
     data = config.data
     # The judge gets pictures as they are, and makes them as small as its own budget.
-    most = data.judge_media.max_edge**2 // _PIXELS_PER_TOKEN or None
+    most = data.judge_media.max_edge**2 // _JUDGE.pixels_per_token or None
     if config.modality == "image":
-        bounds = [b for b in (most, data.max_pixels and data.max_pixels // _PIXELS_PER_TOKEN) if b]
+        bounds = [b for b in (most, data.max_pixels and data.max_pixels // _JUDGE.pixels_per_token) if b]
         return min(bounds, default=0)
     if data.max_frames is None or data.max_frame_tokens is None:
         return 0
-    together = 1 if config.judge.video_input == "frames" else _FRAMES_PER_TOKEN
+    together = 1 if config.judge.video_input == "frames" else _JUDGE.temporal_patch
     of_each = min(data.max_frame_tokens, most or data.max_frame_tokens)
-    return -(-data.max_frames // together) * (of_each + _MARK_TOKENS)
+    return -(-data.max_frames // together) * (of_each + FRAME_MARK_TOKENS)
 
 
 @contextmanager
