@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import TypeVar
 
 from gpu_judge.addresses import local_url_of, read_api_key, url_of
-from gpu_judge.lifetime import check_port_file, on_signals, remove_port_file, watch_parent, write_port_file
+from gpu_judge.lifetime import check_port_file, remove_port_file, write_port_file
 from gpu_judge.vllm_server import checks
 from gpu_judge.vllm_server.checkpoint import Checkpoint, read_checkpoint
 from gpu_judge.vllm_server.command import KEY_VARIABLE, ServerCommand, build_commands, listed_ports
 from gpu_judge.vllm_server.installation import Installation, check_versions, find_executable, inspect
 from gpu_judge.vllm_server.readiness import Probe, expected_video_tokens
 from gpu_judge.vllm_server.settings import ServeSettings
-from gpu_judge.vllm_server.supervisor import Launch, Supervision, supervise
+from gpu_judge.vllm_server.supervisor import Launch, Supervision, supervise_until_signalled
 from vcap_jax.system.errors import VCapError
 
 T = TypeVar("T")
@@ -87,10 +87,16 @@ def run(
         launches = [_launch(command, settings, checkpoint, key, log_dir) for command in commands]
     except OSError as error:
         return _refuse([f"--log-dir {log_dir} cannot be written ({error}): name another folder"])
+    addresses = [url_of(settings.host, command.port) for command in commands]
+
+    def all_ready() -> None:
+        write_port_file(port_file, addresses)
+        for address in addresses:
+            print(f"judge ready at {address}", flush=True)
+
     try:
-        addresses = [url_of(settings.host, command.port) for command in commands]
         remove_port_file(port_file)
-        asyncio.run(_supervise(launches, addresses, supervision, port_file, parent))
+        asyncio.run(supervise_until_signalled(launches, supervision, parent=parent, all_ready=all_ready))
     except VCapError as error:
         print(f"serve.py: {error}", file=sys.stderr)
         return 1
@@ -115,30 +121,6 @@ def look_for_problems(
             problems += checks.check_heads(settings, checkpoint)
     problems += checks.check_host_memory(settings, checks.read_meminfo())
     return problems + checks.check_ports(settings.host, listed_ports(settings))
-
-
-async def _supervise(
-    launches: Sequence[Launch],
-    addresses: Sequence[str],
-    supervision: Supervision,
-    port_file: Path | None,
-    parent: int | None,
-) -> None:
-    stop, hurry = asyncio.Event(), asyncio.Event()
-    # The first signal drains, a second one does not wait.
-    on_signals(lambda: hurry.set() if stop.is_set() else stop.set())
-    watch = asyncio.create_task(watch_parent(stop, parent)) if parent is not None else None
-
-    def all_ready() -> None:
-        write_port_file(port_file, addresses)
-        for address in addresses:
-            print(f"judge ready at {address}", flush=True)
-
-    try:
-        await supervise(launches, supervision, stop=stop, hurry=hurry, all_ready=all_ready)
-    finally:
-        if watch is not None:
-            watch.cancel()
 
 
 def _launch(

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import aiohttp
 
+from gpu_judge.lifetime import on_signals, watch_parent
 from gpu_judge.vllm_server import processes
 from gpu_judge.vllm_server.readiness import NotReady, Server, healthy
 from gpu_judge.vllm_server.stalls import Silence, look, sleeps
@@ -105,6 +106,25 @@ class CrashHistory:
 
 def _backoff(settings: Supervision, in_a_row: int) -> float:
     return min(settings.max_backoff_s, settings.first_backoff_s * 2.0 ** min(in_a_row - 1, 30))
+
+
+async def supervise_until_signalled(
+    launches: Sequence[Launch],
+    settings: Supervision,
+    *,
+    parent: int | None = None,
+    all_ready: Callable[[], None] = lambda: None,
+) -> None:
+    """``supervise`` until SIGTERM or SIGINT, or until ``parent``, the process that started this one, is gone."""
+    stop, hurry = asyncio.Event(), asyncio.Event()
+    # The first signal ends it in order, a second one does not wait.
+    on_signals(lambda: hurry.set() if stop.is_set() else stop.set())
+    watch = None if parent is None else asyncio.create_task(watch_parent(stop, parent))
+    try:
+        await supervise(launches, settings, stop=stop, hurry=hurry, all_ready=all_ready)
+    finally:
+        if watch is not None:
+            watch.cancel()
 
 
 async def supervise(

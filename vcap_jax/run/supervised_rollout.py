@@ -22,9 +22,8 @@ from typing import ClassVar
 
 import aiohttp
 
-from gpu_judge.lifetime import on_signals
 from gpu_judge.vllm_server.readiness import NotReady, Server, shown
-from gpu_judge.vllm_server.supervisor import Launch, Supervision, supervise
+from gpu_judge.vllm_server.supervisor import Launch, Supervision, supervise_until_signalled
 from vcap_jax.rollout.falls_asleep import fall_asleep
 from vcap_jax.system.errors import VCapError
 from vcap_jax.system.json_values import JsonObject, parse_json
@@ -91,14 +90,7 @@ def keep_running(
         file.write(f"== {shlex.join(command)}\n")
     name = f"rollout server at {probe.url}"
     launch = Launch(name=name, argv=tuple(command), environment=environment, probe=probe, log=log)
-
-    async def run() -> None:
-        stop, hurry = asyncio.Event(), asyncio.Event()
-        # The first signal ends it in order, a second one does not wait.
-        on_signals(lambda: hurry.set() if stop.is_set() else stop.set())
-        await supervise([launch], supervision, stop=stop, hurry=hurry, all_ready=lambda: None)
-
-    asyncio.run(run())
+    asyncio.run(supervise_until_signalled([launch], supervision))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

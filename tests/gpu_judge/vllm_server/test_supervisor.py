@@ -20,9 +20,15 @@ import pytest
 
 from gpu_judge.vllm_server import processes, supervisor
 from gpu_judge.vllm_server.processes import family, read_stat
-from gpu_judge.vllm_server.supervisor import CrashHistory, EndlessCrash, Supervision
+from gpu_judge.vllm_server.supervisor import (
+    CrashHistory,
+    EndlessCrash,
+    Supervision,
+    supervise_until_signalled,
+)
 from tests.gpu_judge.vllm_fakes import give_orders, starts
-from tests.gpu_judge.vllm_server.supervising import QUICK, Run, answers, play
+from tests.gpu_judge.vllm_server.supervising import QUICK, Run, answers, launch, play
+from tests.listening import ports_for_servers
 from tests.patience import GUARD_S
 
 
@@ -39,6 +45,21 @@ def test_ready_means_that_all_have_judged(vllm: Path) -> None:
         assert not any(map(answers, now.ports))
 
     play(vllm, scene, count=2)
+
+
+def test_servers_end_in_order_at_a_signal_and_when_whoever_started_them_is_gone(vllm: Path) -> None:
+    (port,) = ports_for_servers(1)
+    ready: list[bool] = []
+
+    def signalled() -> None:
+        ready.append(answers(port))
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    asyncio.run(supervise_until_signalled([launch(vllm, port)], QUICK, all_ready=signalled))
+    assert ready == [True]
+    assert not answers(port)
+    asyncio.run(supervise_until_signalled([launch(vllm, port)], QUICK, parent=-1))
+    assert not answers(port)
 
 
 def test_a_killed_server_comes_back_while_the_other_goes_on(vllm: Path) -> None:
