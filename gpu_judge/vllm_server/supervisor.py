@@ -189,7 +189,7 @@ class _Server:
     hurry: asyncio.Event
     became_ready: Callable[[str], None]
     ready_since: float | None = None
-    opaque: bool = False
+    metrics_unreadable: bool = False
     started: bool = False
 
     async def run(self) -> None:
@@ -310,8 +310,8 @@ class _Server:
         try:
             seen = await look(self.session, self.launch.probe, self.settings.health_timeout_s)
         except NotReady as error:
-            if not self.opaque:
-                self.opaque = True
+            if not self.metrics_unreadable:
+                self.metrics_unreadable = True
                 _log.warning("%s: whether its engine hangs cannot be seen: %s", self.launch.name, error)
             return
         if seen is not None:

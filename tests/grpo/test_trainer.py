@@ -204,7 +204,7 @@ def run(
             log=log or SilentLog(),
             between=between,
             ahead=ahead,
-            kept=kept,
+            saved_draw=kept,
         )
         try:
             return float(training.run(state).params["w"]), collector.asked

@@ -103,10 +103,10 @@ class Training:
     decode with them. give_up: frees them, once captions are drawn with a copy. save_every: steps between checkpoints.
     between: is given the steps done and the trained parameters after each step, and where a run goes on, for work that
     leaves them as they are; all processes do it together. What it returns is called once these parameters' checkpoint
-    is complete. ahead: steps that captions are drawn ahead, 0 or, for one process, 1. kept: what the checkpoint that
-    the run goes on from keeps of them. short_length: tokens that short caches hold (``RolloutConfig.short_length``), 0
-    where there are none. offload, taken: what waits in the host's memory while captions are drawn, and what cannot
-    (``WaitingState``).
+    is complete. ahead: steps that captions are drawn ahead, 0 or, for one process, 1. saved_draw: what the checkpoint
+    that the run goes on from keeps of them. short_length: tokens that short caches hold
+    (``RolloutConfig.short_length``), 0 where there are none. offload, taken: what waits in the host's memory while
+    captions are drawn, and what cannot (``WaitingState``).
     """
 
     config: GRPOConfig
@@ -123,7 +123,7 @@ class Training:
     processes: Processes = ALONE
     between: Callable[[int, Params], AfterKeeping] = no_work
     ahead: int = 0
-    kept: HostArrays | None = None
+    saved_draw: HostArrays | None = None
     short_length: int = 0
     offload: tuple[Offloaded, ...] = ()
     taken: Callable[[Params], Iterable[jax.Array]] = nothing_taken
@@ -141,18 +141,18 @@ class Training:
         compiles, held = CompileCounter(), WaitingState(state, self.offload, self.taken)
         with compiles, finishing("the step in work"):
             done = int(held.state.step) // self.config.num_iterations
-            known = self._known(done)
-            place = Place(self.data.get_state(), lambda: self.kept)
+            resumed_draw = self._resumed_draw(done)
+            place = Place(self.data.get_state(), lambda: self.saved_draw)
             # An earlier start may have been stopped in it.
             between_steps(self.between, self.checkpoints, done, held.state, place)
-            upcoming: _Drawn | None = None
+            upcoming: _Drawn | None = None  # with ``ahead``, of step + 1, drawn before this step's update
             for step in range(done, self.total_steps):
                 begin = time.monotonic()
                 compiled = compiles.count
                 judge_before = self.collector.session.statistics()
                 try:
-                    now = upcoming or self._drawn(held, step, known)
-                    known = upcoming = None
+                    now = upcoming or self._drawn(held, step, resumed_draw)
+                    resumed_draw = upcoming = None
                     if self.ahead and step + 1 < self.total_steps:
                         upcoming = self._drawn(held, step + 1)
                     # While the judge gives its last answers.
@@ -210,10 +210,10 @@ class Training:
             self.checkpoints.wait()
         return held.state
 
-    def _known(self, done: int) -> KnownStep | None:
+    def _resumed_draw(self, done: int) -> KnownStep | None:
         """The step after ``done`` ones, if it was drawn ahead by an earlier start. Raises CheckpointError."""
-        if self.kept is not None:
-            return known_step(self.kept)
+        if self.saved_draw is not None:
+            return known_step(self.saved_draw)
         if self.ahead and 0 < done < self.total_steps:
             raise CheckpointError(
                 f"{self.checkpoints.folder / str(done)} lacks the captions of step {done + 1}, which rollout.ahead has "
@@ -221,9 +221,10 @@ class Training:
             )
         return None
 
-    def _drawn(self, held: WaitingState, step: int, known: KnownStep | None = None) -> _Drawn:
-        """The next samples' captions, of step ``step``, with the judge; judged, if the judge takes turns. known: those
-        that an earlier start has drawn ahead; None draws them with the state that is held. Raises StepNotDone."""
+    def _drawn(self, held: WaitingState, step: int, resumed_draw: KnownStep | None = None) -> _Drawn:
+        """The next samples' captions, of step ``step``, with the judge; judged, if the judge takes turns. resumed_draw:
+        those that an earlier start has drawn ahead; None draws them with the state that is held. Raises StepNotDone.
+        """
         place, begin = Place(self.data.get_state()), time.monotonic()
         try:
             batch = next(self.data)
@@ -232,8 +233,8 @@ class Training:
         data_seconds = time.monotonic() - begin
         for bad in batch.skipped:
             self.log.message(str(bad))
-        known = self._if_of_these(known, batch, step)
-        groups, old = (None, None) if known is None else (known.groups, known.old)
+        resumed_draw = self._if_of_these(resumed_draw, batch, step)
+        groups, old = (None, None) if resumed_draw is None else (resumed_draw.groups, resumed_draw.old)
         draw: StepDraw | Exception
         own = self.own_params(held.state.params)
 
@@ -256,7 +257,7 @@ class Training:
         seconds = time.monotonic() - begin
         if self.ahead:
             place = replace(place, ahead=partial(kept_step, draw.batches, draw.groups, fixed.old))
-        drawn_after = int(held.state.step) // self.config.num_iterations - (known is not None)
+        drawn_after = int(held.state.step) // self.config.num_iterations - (resumed_draw is not None)
         return _Drawn(
             place=place,
             draw=draw,
@@ -268,16 +269,16 @@ class Training:
         )
 
     def _if_of_these(
-        self, known: KnownStep | None, batch: GroupBatch[Example], step: int
+        self, resumed: KnownStep | None, batch: GroupBatch[Example], step: int
     ) -> KnownStep | None:
-        """``known`` if its captions are of the samples that were read, in all processes; else None, which is said. The
-        weights that drew it are gone, so that nothing else can be done for the samples that are there now."""
-        if known is None:
+        """``resumed`` if its captions are of the samples that were read, in all processes; else None, which is said.
+        The weights that drew it are gone, so that nothing else can be done for the samples that are there now."""
+        if resumed is None:
             return None
-        told = self.processes.all_gather_objects("samples drawn ahead", known.others_than(batch))
+        told = self.processes.all_gather_objects("samples drawn ahead", resumed.others_than(batch))
         others = [identity for share in told for identity in share]
         if not others:
-            return known
+            return resumed
         self.log.message(
             f"step {step + 1}: the captions that were drawn ahead are of other samples than are read now (such as "
             f"{others[0]}: a file is gone, or is there again). The step is drawn anew, by the policy as it is now"

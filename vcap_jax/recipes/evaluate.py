@@ -94,7 +94,7 @@ def evaluate(request: EvaluationRequest, say: Say) -> dict[str, Path]:
         check_shared_texts(prompts, [kind.texts or one for one, kind in _kinds(request).items()])
     with ExitStack() as stack:
         works = [_Work.made(name, request, predictions, requests, say, stack) for name in request.benchmarks]
-        _do(works, request, predictions, say, stack)
+        _caption_and_score(works, request, predictions, say, stack)
     nothing: list[str] = []
     for work in works:
         say(f"{work.benchmark.name}: {work.folder / RESULTS}" + (" was there" if work.done else ""))
@@ -111,14 +111,17 @@ def evaluate(request: EvaluationRequest, say: Say) -> dict[str, Path]:
     return {work.benchmark.name: work.folder for work in works}
 
 
-def _do(
+def _caption_and_score(
     works: Sequence[_Work],
     request: EvaluationRequest,
     predictions: Mapping[str, str] | None,
     say: Say,
     stack: ExitStack,
 ) -> None:
-    """What is not done yet. stack: closes the captioner, if one is needed."""
+    """What is not done yet. One captioner does for all works: it is loaded for the first whose captions are not there,
+    and never where there are ``predictions``. What its captions depend on is noted in every folder before the first is
+    drawn. stack: closes it.
+    """
     for work in works:
         work.done = work.done and not work.to_score_anew(request)
     waiting = [work for work in works if not work.done]

@@ -281,7 +281,7 @@ def _train(
             between=resumed.between,
             ahead=config.rollout.ahead,
             short_length=config.rollout.short_length,
-            kept=resumed.ahead,
+            saved_draw=resumed.ahead,
             offload=config.rollout.offload,
             taken=ctx.taken,
         )

@@ -211,8 +211,8 @@ class JudgeClient:
         """``ask``, try after try. Nothing is lost to a judge that is dead or being stopped: that is looked at first."""
         config, order = self._config, self._pool.order(question.route)
         seconds, temperature, attempt, usage = 0.0, question.temperature(config), 0, Usage()
-        spent: list[Lease | None] = []  # None: a try whatever becomes of its endpoint
-        forgiven: set[tuple[str, int, int]] = set()
+        counted_tries: list[Lease | None] = []  # None: a try whatever becomes of its endpoint
+        excused_outages: set[tuple[str, int, int]] = set()
         failed = FailedAt(config, self._pool.endpoints)
         refusals = Refusals(self._limits)
         while True:
@@ -234,35 +234,35 @@ class JudgeClient:
                 failure = tried.failure
             doubtful = tried.gone or tried.outcome in ("connection", "doubt")
             if not tried.limited:
-                spent.append(lease if doubtful else None)
+                counted_tries.append(lease if doubtful else None)
             wait, shut = failed.saw(endpoint, tried, attempt)
-            if doubtful and (tried.gone or len(spent) >= config.max_tries):
+            if doubtful and (tried.gone or len(counted_tries) >= config.max_tries):
                 await self._pool.examine(endpoint, refused=failure.reason == "http_status")
             again = tried.again or failed.elsewhere or (tried.gone and lease.lost)
-            spent = self._without_lost(spent, forgiven)
-            if (len(spent) + refusals.count >= config.max_tries and not waits) or not again or shut:
+            counted_tries = self._without_lost(counted_tries, excused_outages)
+            if (len(counted_tries) + refusals.count >= config.max_tries and not waits) or not again or shut:
                 if tried.limited and not shut:
                     await refusals.give_up(endpoint, failure)
                 self.recorder.judgement(endpoint.base, failure)
                 return Verdict(result=failure, seconds=seconds, tries=attempt, usage=usage)
             self.recorder.retry(endpoint.base)
-            count = max(1, len(spent) + refusals.count)
+            count = max(1, len(counted_tries) + refusals.count)
             await self._clock.sleep(backoff(config, count, wait, self._rng.random()))
 
     def _without_lost(
-        self, spent: list[Lease | None], forgiven: set[tuple[str, int, int]]
+        self, tries: list[Lease | None], excused_outages: set[tuple[str, int, int]]
     ) -> list[Lease | None]:
-        """The tries that count: not those that an outage took, of at most ``max_tries`` outages for each endpoint.
+        """The tries that count: all but those whose endpoint went down meanwhile, in ``max_tries`` outages of each.
 
         The bound is for a question that brings its server down every time. Such a one may be the only one that is left
         to try a server that has come back, so each of its trials counts as an outage of its own.
         """
         counted: list[Lease | None] = []
-        for lease in spent:
+        for lease in tries:
             if lease is None or not lease.lost:
                 counted.append(lease)
-            elif lease.downfall in forgiven or len(forgiven) < self._most_outages:
-                forgiven.add(lease.downfall)
+            elif lease.outage_id in excused_outages or len(excused_outages) < self._most_outages:
+                excused_outages.add(lease.outage_id)
             else:
                 counted.append(None)
         return counted

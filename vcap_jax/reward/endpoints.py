@@ -47,7 +47,7 @@ class Lease:
         return self.trial or self.endpoint.breaker.epoch > self.epoch
 
     @property
-    def downfall(self) -> tuple[str, int, int]:
+    def outage_id(self) -> tuple[str, int, int]:
         """What took a lease that was lost: an outage, the same for all whom it took; or, of a server that had come back
         and answered its probe, the trial itself.
         """

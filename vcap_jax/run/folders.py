@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
-from dataclasses import fields, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Literal
 
@@ -171,24 +171,37 @@ def check_resumption(config: RunConfig, root: Path) -> bool:
     folder = RunFolder(root)
     if folder.config.exists():  # what a new run starts from is looked at when it begins
         config = _pinned(config, folder, resume=True)
-    may_differ, remedies, _ = _resuming(config, folder, MAY_DIFFER)
-    return folder.check_resumption(config, may_differ=may_differ, remedies=remedies)
+    terms = _resuming(config, folder, MAY_DIFFER)
+    return folder.check_resumption(config, may_differ=terms.may_differ, remedies=terms.remedies)
 
 
 def _open(root: Path, config: RunConfig, may_differ: tuple[str, ...], *, resume: bool) -> RunFolder:
-    may_differ, remedies, noted = _resuming(config, RunFolder(root), may_differ)
+    terms = _resuming(config, RunFolder(root), may_differ)
     folder = RunFolder.open(
-        root, config, resume=resume, may_differ=may_differ, unkept=_UNKEPT, remedies=remedies
+        root,
+        config,
+        resume=resume,
+        may_differ=terms.may_differ,
+        unkept=_UNKEPT,
+        remedies=terms.remedies,
     )
+    noted = terms.noted_judge
     if folder.resumed and config.judge.model is None and noted is not None and noted_judge(folder) is None:
         note_judge(folder, noted, {})  # of a run older than the note: config.yaml has forgotten it by now
     return folder
 
 
-def _resuming(
-    config: RunConfig, there: RunFolder, may_differ: tuple[str, ...]
-) -> tuple[tuple[str, ...], dict[str, str], str | None]:
-    """What may differ where the run is gone on with, what to do instead of changing the rest, and its judge's model."""
+@dataclass(frozen=True)
+class _Terms:
+    """On which a run is gone on with: what may differ, and what to do instead of changing the rest. noted_judge: the
+    model of its judge."""
+
+    may_differ: tuple[str, ...]
+    remedies: Mapping[str, str]
+    noted_judge: str | None
+
+
+def _resuming(config: RunConfig, there: RunFolder, may_differ: tuple[str, ...]) -> _Terms:
     noted = noted_judge(there) or _judge_model(there)
     # An undertaking of several runs has no checkpoint of its own to begin from.
     remedies = _step_remedies(there.root, config) if there.kind.exists() else {}
@@ -209,7 +222,7 @@ def _resuming(
             "Under grpo.objective.aggregation bnpo the loss depends on the micro-batches, which each process makes of "
             "its own groups: set it back, or start a new run in another folder.",
         )
-    return may_differ, remedies, noted
+    return _Terms(may_differ, remedies, noted)
 
 
 def _section(folder: RunFolder, name: str) -> JsonObject:
