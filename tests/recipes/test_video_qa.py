@@ -135,6 +135,33 @@ def test_the_harness_is_asked_and_its_samples_read(
         evaluate_video_qa(request(server, harness, data, limit=5), said.append)
 
 
+def test_a_folder_of_own_tasks_is_given_and_noted_by_its_whole_path(
+    server: ScriptedJudge, harness: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(data)
+    folder = evaluate_video_qa(request(server, harness, data, include="mine"), print)
+    (call,) = calls(harness)
+    assert call["arguments"][-2:] == ["--include_path", str(data / "mine")]  # type: ignore[index]
+    noted = json.loads((folder / "request.json").read_text())
+    assert noted == {
+        "model": "the-judge",
+        "url": server.url,
+        "tasks": ["mlvu_dev"],
+        "concurrency": 32,
+        "timeout_s": 600,
+        "fps": 2.0,
+        "max_frames": 200,
+        "max_pixels": 262144,
+        "qwen3_vl": True,
+        "limit": None,
+        "max_new_tokens": None,
+        "include": str(data / "mine"),
+        "judge": [],
+        "judge_model": None,
+        "data": str(data),
+    }
+
+
 def test_results_that_are_there_are_held_to_the_request(
     server: ScriptedJudge, harness: Path, data: Path
 ) -> None:

@@ -17,13 +17,10 @@ import shutil
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from pydantic import Field
-
 from vcap_jax.captioning.settings import is_served
-from vcap_jax.configuration import settings
 from vcap_jax.data.errors import ManifestError
 from vcap_jax.evals.benchmarks.benchmark import read_options
 from vcap_jax.evals.benchmarks.choices import READING
@@ -34,6 +31,7 @@ from vcap_jax.evals.benchmarks.lmms_eval import (
     HarnessRun,
     Request,
     Suite,
+    VideoQaOptions,
     any_run,
     find_run,
     judge_failures,
@@ -58,41 +56,6 @@ INSTALL = (
 )
 
 
-@settings
-class VideoQaOptions:
-    """Settings of video-qa."""
-
-    data: str
-    """HF_HOME of the harness: the data sets' cache, and the folders mmvu, mlvu, video_mmmu and
-    lvbench with the videos."""
-    suites: str = "mmvu,mlvu,videommmu,lvbench"
-    """Which of them."""
-    harness: str = "lmms/bin/python"
-    """The Python of the environment that has lmms-eval."""
-    offline: bool = True
-    """Nothing is downloaded; false lets the harness fetch what is missing."""
-    fps: float = Field(default=2.0, gt=0)
-    """Frames of a second of video."""
-    max_frames: int = Field(default=200, ge=2)
-    """Frames of a video at most."""
-    max_pixels: int = Field(default=262144, ge=784)
-    """Pixels of a frame at most; 262144 are 256 tokens of Qwen3-VL."""
-    timestamps: bool = True
-    """Write the time before each frame, as Qwen3-VL knows it."""
-    concurrency: int = Field(default=32, ge=1)
-    """Requests at once."""
-    timeout_s: int = Field(default=600, ge=1)
-    """Seconds of a request."""
-    max_new_tokens: int | None = Field(default=None, ge=1)
-    """Tokens of an answer; null keeps each task's own (16 for MLVU and LVBench)."""
-    limit: int | None = Field(default=None, ge=1)
-    """The first so many questions of each task."""
-    include: str | None = None
-    """Folder with tasks of your own, such as one over a local copy of a data set."""
-    tasks: str | None = None
-    """Names of the harness's tasks in place of the suite's, where one suite is asked."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class VideoQaRequest:
     """by: address of the served checkpoint. out: where results go. judge: reads the answers to MMVU's open questions;
@@ -115,6 +78,8 @@ def evaluate_video_qa(request: VideoQaRequest, say: Say) -> Path:
     JudgeUnavailable for an address that does not answer, and Stopped.
     """
     options = read_options(VideoQaOptions, request.options, NAME)
+    if options.include is not None:
+        options = replace(options, include=str(Path(options.include).absolute()))
     work = _Work(request=request, options=options, suites=chosen_suites(options), say=say)
     with only_one(work.folder, EvaluatorError, "name another --out"):
         work.do()
@@ -223,22 +188,13 @@ class _Work:
         self._write(run, asked, judge_model, 0.0)
 
     def _asked(self, python: str, model: str) -> Request:
-        options = self.options
         asked = Request(
+            options=self.options,
             python=python,
             model=model,
             url=with_version(self.request.by),
             tasks=tuple(task for suite in self.suites for task in suite.tasks),
             output=(self.folder / "harness").absolute(),
-            concurrency=options.concurrency,
-            timeout_s=options.timeout_s,
-            fps=options.fps,
-            max_frames=options.max_frames,
-            max_pixels=options.max_pixels,
-            qwen3_vl=options.timestamps,
-            limit=options.limit,
-            max_new_tokens=options.max_new_tokens,
-            include=None if options.include is None else Path(options.include).absolute(),
         )
         try:
             asked.command()
@@ -251,9 +207,24 @@ class _Work:
         has left nothing is for nothing yet: it keeps nothing of a run that it has not ended."""
         if not (self.folder / RESULTS).exists() and not any_run(asked.output):
             (self.folder / REQUEST).unlink(missing_ok=True)
-        left_out = ("python", "output", "keyless")
-        row = {key: value for key, value in asdict(asked).items() if key not in left_out}
-        row |= {"judge": list(self.request.judge.urls), "judge_model": judge_model, "data": self.options.data}
+        options = self.options
+        row: JsonDict = {
+            "model": asked.model,
+            "url": asked.url,
+            "tasks": list(asked.tasks),
+            "concurrency": options.concurrency,
+            "timeout_s": options.timeout_s,
+            "fps": options.fps,
+            "max_frames": options.max_frames,
+            "max_pixels": options.max_pixels,
+            "qwen3_vl": options.timestamps,
+            "limit": options.limit,
+            "max_new_tokens": options.max_new_tokens,
+            "include": options.include,
+            "judge": list(self.request.judge.urls),
+            "judge_model": judge_model,
+            "data": options.data,
+        }
         judged = self.options.tasks is not None or any(suite.judged for suite in self.suites)
 
         def as_now(noted: JsonDict) -> JsonDict:

@@ -17,6 +17,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pydantic import Field
+
+from vcap_jax.configuration import settings
 from vcap_jax.data.errors import ManifestError
 from vcap_jax.data.jsonl import read_objects
 from vcap_jax.evals.benchmarks.choices import LETTERS, lettered, read_choice
@@ -93,28 +96,53 @@ SUITES: Mapping[str, Suite] = {
 }
 
 
+@settings
+class VideoQaOptions:
+    """Settings of video-qa."""
+
+    data: str
+    """HF_HOME of the harness: the data sets' cache, and the folders mmvu, mlvu, video_mmmu and
+    lvbench with the videos."""
+    suites: str = "mmvu,mlvu,videommmu,lvbench"
+    """Which of them."""
+    harness: str = "lmms/bin/python"
+    """The Python of the environment that has lmms-eval."""
+    offline: bool = True
+    """Nothing is downloaded; false lets the harness fetch what is missing."""
+    fps: float = Field(default=2.0, gt=0)
+    """Frames of a second of video."""
+    max_frames: int = Field(default=200, ge=2)
+    """Frames of a video at most."""
+    max_pixels: int = Field(default=262144, ge=784)
+    """Pixels of a frame at most; 262144 are 256 tokens of Qwen3-VL."""
+    timestamps: bool = True
+    """Write the time before each frame, as Qwen3-VL knows it."""
+    concurrency: int = Field(default=32, ge=1)
+    """Requests at once."""
+    timeout_s: int = Field(default=600, ge=1)
+    """Seconds of a request."""
+    max_new_tokens: int | None = Field(default=None, ge=1)
+    """Tokens of an answer; null keeps each task's own (16 for MLVU and LVBench)."""
+    limit: int | None = Field(default=None, ge=1)
+    """The first so many questions of each task."""
+    include: str | None = None
+    """Folder with tasks of your own, such as one over a local copy of a data set."""
+    tasks: str | None = None
+    """Names of the harness's tasks in place of the suite's, where one suite is asked."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Request:
     """What the harness is asked to do. python: of the environment that has it. model, url: of the endpoint. tasks: of
-    the harness. output: folder. concurrency: requests at once. timeout_s: of a request. fps, max_frames, max_pixels:
-    of the frames that are sent. qwen3_vl: send the time before each frame. limit: the first so many questions of each
-    task. max_new_tokens: of an answer; None keeps each task's own. include: folder of further tasks. keyless: the
-    endpoint wants no key, and the one in the environment is for the judge alone."""
+    the harness. output: folder. keyless: the endpoint wants no key, and the one in the environment is for the judge
+    alone."""
 
+    options: VideoQaOptions
     python: str
     model: str
     url: str
     tasks: tuple[str, ...]
     output: Path
-    concurrency: int = 32
-    timeout_s: int = 600
-    fps: float = 2.0
-    max_frames: int = 200
-    max_pixels: int = 262144
-    qwen3_vl: bool = True
-    limit: int | None = None
-    max_new_tokens: int | None = None
-    include: Path | None = None
     keyless: bool = False
 
     def command(self) -> list[str]:
@@ -127,27 +155,28 @@ class Request:
                 raise ValueError(
                     f"the {what} {value!r} holds a comma, a blank or an equals sign, which lmms-eval cannot take"
                 )
+        options = self.options
         arguments = {
             "model_version": self.model,
             "base_url": self.url,
-            "fps": f"{self.fps:g}",
-            "max_frames": str(self.max_frames),
-            "max_pixels": str(self.max_pixels),
-            "is_qwen3_vl": str(self.qwen3_vl),
-            "num_cpus": str(self.concurrency),
-            "timeout": str(self.timeout_s),
+            "fps": f"{options.fps:g}",
+            "max_frames": str(options.max_frames),
+            "max_pixels": str(options.max_pixels),
+            "is_qwen3_vl": str(options.timestamps),
+            "num_cpus": str(options.concurrency),
+            "timeout": str(options.timeout_s),
             **({"api_key": NO_KEY} if self.keyless else {}),
         }
         command = [self.python, "-m", "lmms_eval", "eval", "--model", "async_openai", "--model_args"]
         command.append(",".join(f"{name}={value}" for name, value in arguments.items()))
         command += ["--tasks", ",".join(self.tasks), "--batch_size", "1", "--log_samples"]
         command += ["--output_path", str(self.output)]
-        if self.limit is not None:
-            command += ["--limit", str(self.limit)]
-        if self.max_new_tokens is not None:
-            command += ["--gen_kwargs", f"max_new_tokens={self.max_new_tokens}"]
-        if self.include is not None:
-            command += ["--include_path", str(self.include)]
+        if options.limit is not None:
+            command += ["--limit", str(options.limit)]
+        if options.max_new_tokens is not None:
+            command += ["--gen_kwargs", f"max_new_tokens={options.max_new_tokens}"]
+        if options.include is not None:
+            command += ["--include_path", options.include]
         return command
 
 
