@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from vcap_jax.data.errors import ManifestError
-from vcap_jax.data.holding_out import a_part, check_apart, divided, is_held_out
+from vcap_jax.data.holding_out import a_part, check_apart, divided, is_held_out, shown_together
 from vcap_jax.data.manifest import Sample, read_manifest
 
 
@@ -98,3 +98,15 @@ def test_a_held_out_sample_that_is_trained_on_is_refused(tmp_path: Path, row: di
     with pytest.raises(ManifestError, match=rf"held.jsonl:1: {what} of the held-out .*train.jsonl:1"):
         check_apart(trained, held)
     check_apart(trained, samples(3))
+
+
+def test_rows_that_show_a_file_of_each_other_are_of_the_first_of_them(tmp_path: Path) -> None:
+    """By links too, and from one to the next."""
+    linked = tmp_path / "linked.png"
+    linked.symlink_to(tmp_path / "a.png")
+    shows = {"alone": ["x"], "3": ["c", "d"], "2": ["b", "c"], "q": ["a"], "1": ["e", "b"], "r": ["linked"]}
+    rows = [Sample(id=name, images=tuple(tmp_path / f"{f}.png" for f in of)) for name, of in shows.items()]
+    assert shown_together(rows) == {"3": "3", "2": "3", "1": "3", "q": "q", "r": "q"}
+    clips = [Sample(id=name, video=tmp_path / "v.mp4") for name in "yz"]
+    assert shown_together([*rows[:3], *clips]) == {"3": "3", "2": "3", "y": "y", "z": "y"}
+    assert shown_together(samples(30)) == {}

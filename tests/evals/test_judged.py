@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -227,6 +228,27 @@ def test_differences_to_the_start_are_of_the_samples_that_both_have(judge: Scrip
     assert (changes["correctness"].n, changes["words"].n) == (2, 4)
     assert (changes["correctness"].low, changes["correctness"].high) == (1, 2)
     assert changes["words"].value == (1 + 2 + 2 - 2) / 4
+
+
+def test_rows_of_one_picture_are_drawn_together(judge: ScriptedJudge) -> None:
+    judge.answer = by_words
+    rows = [
+        replace(one, images=SAMPLES["abcd".index(of)].images) for one, of in zip(SAMPLES, "aabb", strict=True)
+    ]
+    captions = {"a": ["one"], "b": ["one"], "c": ["one two three"], "d": ["one two three"]}
+    with session(judge) as mine:
+        apart = judged(session=mine).evaluate(Given(captions))
+        together = judged(session=mine, samples=tuple(rows)).evaluate(Given(captions))
+    # A row more of a picture is no draw more: of two pictures one comes twice in half of the draws.
+    found = together.metrics["correctness"]
+    assert (found.value, found.low, found.high, found.n) == (2, 1, 3, 2)
+    assert [item.of for item in together.items] == ["a", "a", "c", "c"]
+    assert (together.measured["correctness"], apart.measured) == (4, {})
+    assert apart.metrics["correctness"].n == 4
+    assert not any('"of"' in item.line() for item in apart.items)
+    # Resumed, after a start that did not say what its samples are of yet.
+    changes = changes_of_means(apart.items, together.items, together.metrics)
+    assert changes["correctness"].n == 2
 
 
 def test_a_stop_is_heard_while_the_judge_hangs(judge: ScriptedJudge) -> None:

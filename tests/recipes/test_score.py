@@ -105,6 +105,25 @@ def test_every_caption_gets_the_reward_that_training_would_give(data: Path, serv
     assert again == {("a", 0): 2.0, ("b", 0): 3.0, ("b", 1): 1.0}
 
 
+def test_rows_of_one_picture_are_drawn_together(data: Path, server: ScriptedJudge) -> None:
+    """Five rows of each of two pictures are no ten that are independent."""
+    server.answer = by_words
+    rows = [
+        {"id": f"{of}{k}", "image": f"{of}.png", "references": ["A weak one."]}
+        for of in "ab"
+        for k in range(5)
+    ]
+    write_lines(data / "manifest.jsonl", *rows)
+    captions = [
+        {"id": row["id"], "captions": ["one" if row["id"] < "b" else "one two three"]} for row in rows
+    ]
+    write_lines(data / "captions.jsonl", *captions)
+    _, summary, _ = scored(configured(data, server), data)
+    found = summary["metrics"]["correctness"]
+    assert (found["value"], found["low"], found["high"], found["n"]) == (2, 1, 3, 2)
+    assert summary["samples"] == 10
+
+
 def test_captions_by_other_programs_are_scored_by_the_names_of_their_pictures(
     data: Path, server: ScriptedJudge
 ) -> None:

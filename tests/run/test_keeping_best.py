@@ -25,7 +25,7 @@ from vcap_jax.run.keeping_best import BestKeeper, best_row, kept_steps
 from vcap_jax.system.files import write_json
 
 
-def results(step: int, value: float, n: int = 9) -> dict[str, Results]:
+def results(step: int, value: float, n: int = 9, **more: Any) -> dict[str, Results]:
     measured = Value(value=value, low=value - 0.1, high=value + 0.1, n=n, method="m")
     return {
         "judged": Results(
@@ -35,6 +35,7 @@ def results(step: int, value: float, n: int = 9) -> dict[str, Results]:
             metrics={"reward": measured},
             items=9,
             failed=0,
+            **more,
         )
     }
 
@@ -102,6 +103,17 @@ def test_an_evaluation_of_clearly_fewer_samples_than_the_start_is_not_compared(t
     best = read_best(folder)
     assert best is not None
     assert (best.step, best.value, best.n) == (4, 0.3, 190)
+
+
+def test_samples_are_compared_though_several_show_one_picture(tmp_path: Path) -> None:
+    """An earlier version had each row for a picture of its own, in a run that is resumed."""
+    folder, said = RunFolder(tmp_path), list[str]()
+    results(0, 0.1, 200)["judged"].write(folder.evaluation("judged") / "start.json")
+    assert go_through(tmp_path, {2: 0.3}) == []  # of 9
+    best = keeper(tmp_path)
+    assert best.better(4, results(4, 0.5, 40, measured={"reward": 190}), said.append) is not None
+    assert best.better(6, results(6, 0.6, 40, measured={"reward": 60}), said.append) is None
+    assert said == ["step 6 is not compared: judged/reward is of 60 of 200 samples"]
 
 
 def test_an_evaluation_of_no_sample_ends_no_run(tmp_path: Path) -> None:

@@ -63,6 +63,27 @@ def check_apart(trained: Sequence[Sample], heldout: Sequence[Sample]) -> None:
             )
 
 
+def shown_together(samples: Sequence[Sample]) -> dict[str, str]:
+    """What samples that show a file of another one are of, by their ids: the id of the first that shows it, or that
+    shows another one with it. Not those whose files are theirs alone."""
+    name = _namer()
+    files = [[name(file) for file in sample.files] for sample in samples]
+    leads: dict[str, str] = {}
+
+    def first_of(file: str) -> str:
+        while (nearer := leads.setdefault(file, file)) != file:
+            leads[file] = file = leads[nearer]
+        return file
+
+    for own in files:
+        for file in own[1:]:
+            leads[first_of(file)] = first_of(own[0])
+    rows: dict[str, list[str]] = {}
+    for sample, own in zip(samples, files, strict=True):
+        rows.setdefault(first_of(own[0]), []).append(sample.id)
+    return {identity: of[0] for of in rows.values() if len(of) > 1 for identity in of}
+
+
 def _namer() -> Callable[[Path], str]:
     """What a file is called where links are followed: a link shows what it leads to. Each folder is looked at once, for
     on network storage every part of a path costs a round trip."""

@@ -9,9 +9,11 @@ reward that grows with them has grown too easily.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from statistics import fmean
 from typing import ClassVar
 
+from vcap_jax.data.holding_out import shown_together
 from vcap_jax.evals.config import JUDGED, EvaluatorConfig
 from vcap_jax.evals.protocol import Captioner, Captions, Evaluation, EvaluatorTools, Item, NothingToEvaluate
 from vcap_jax.evals.scoring import Scored, scored
@@ -36,7 +38,8 @@ class Judged:
     that were scored; ``judge_failed``, the share that was not; ``tokens`` (model's own), ``words``; ``repetition``, the
     share of a caption's 4-grams of words that it has already had (rep-4 of Welleck et al. 2020, Neural text generation
     with unlikelihood training); ``truncated``, the share that was cut off; ``other/...`` of another judge. Metrics are
-    their means over samples. A sample that nobody could caption is a failure.
+    their means over samples. A sample that nobody could caption is a failure. Samples of one picture or video are drawn
+    together.
     """
 
     name: ClassVar[str] = JUDGED
@@ -52,10 +55,15 @@ class Judged:
             )
         self._own = tools.own
 
+    @cached_property
+    def _of(self) -> Mapping[str, str]:
+        return shown_together(self._own.samples)
+
     def evaluate(self, captioner: Captioner) -> Evaluation:
         """See the class. Raises JudgeUnavailable where a judge is gone for too long, Stopped if a signal has come."""
         captions = captioner.captions(self._own.samples)
-        return evaluation(map(judged_item, scored(self._own, captions)))
+        found = scored(self._own, captions)
+        return evaluation(judged_item(one, self._of.get(one.captions.id)) for one in found)
 
 
 def evaluation(items: Iterable[Item]) -> Evaluation:
@@ -69,20 +77,22 @@ def evaluation(items: Iterable[Item]) -> Evaluation:
     )
 
 
-def judged_item(scored: Scored) -> Item:
-    """The values of a sample, see ``Judged``; a failure where nobody could caption it."""
+def judged_item(scored: Scored, of: str | None = None) -> Item:
+    """The values of a sample, see ``Judged``; a failure where nobody could caption it. of: see ``Item``."""
     captions = scored.captions
     if captions.failure is not None:
-        return Item(id=captions.id, captions=(), failure=captions.failure)
+        return Item(id=captions.id, captions=(), failure=captions.failure, of=of)
     values = _text_values(captions)
     if scored.scores is None:
         notes = {NOT_SCORED: str(scored.unasked)}
-        return Item(id=captions.id, captions=captions.texts, values=values | {FAILED: 1.0}, notes=notes)
+        return Item(
+            id=captions.id, captions=captions.texts, values=values | {FAILED: 1.0}, notes=notes, of=of
+        )
     candidates = scored.scores.candidates
     values = _score_values(candidates) | values
     if scored.other is not None:
         values |= {OTHER + name: value for name, value in _score_values(scored.other.candidates).items()}
-    return Item(id=captions.id, captions=captions.texts, values=values, notes=_notes(candidates[0]))
+    return Item(id=captions.id, captions=captions.texts, values=values, notes=_notes(candidates[0]), of=of)
 
 
 def repetition(text: str) -> float:

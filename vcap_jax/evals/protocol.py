@@ -176,6 +176,12 @@ class Evaluation:
         return sum(item.failure is not None for item in self.items)
 
     @property
+    def measured(self) -> dict[str, int]:
+        """Of metrics of the names of values: the items that have the value, where these are more than ``n``."""
+        counts = {name: sum(name in item.values for item in self.items) for name in self.metrics}
+        return {name: count for name, count in counts.items() if count > self.metrics[name].n}
+
+    @property
     def incomplete(self) -> int:
         """Items that lack a part."""
         return sum(item.incomplete for item in self.items)

@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from vcap_jax.configuration import ConfigError, dump_config
+from vcap_jax.data.holding_out import shown_together
 from vcap_jax.data.manifest import Sample, read_manifest
 from vcap_jax.data.references import PoolEntry, ReferencePool
 from vcap_jax.data.videos import EvenFrames, FrameSampling
@@ -129,7 +130,7 @@ def score(config: RunConfig, request: ScoreRequest, *, say: Callable[[str], None
             stop=requested,
             threads=config.data.reading_threads,
         )
-        page = RewardsPage(own)
+        page, of = RewardsPage(own), shown_together(samples)
         captions = lost = 0
         items: list[Item] = []
         with partial.open("w", encoding="utf-8") as file:
@@ -139,7 +140,7 @@ def score(config: RunConfig, request: ScoreRequest, *, say: Callable[[str], None
                     file.write(json.dumps(row, ensure_ascii=False) + "\n")
                     captions, lost = captions + 1, lost + (row["reward"] is None)
                 # Of a million samples only the numbers are held.
-                item = judged_item(one)
+                item = judged_item(one, of.get(one.captions.id))
                 page.add(one, item)
                 items.append(replace(item, captions=(), notes={}))
                 progress("scored", len(items), len(samples), len(items))

@@ -27,7 +27,7 @@ class Results:
     asked for. failed: those of them that have no value and enter no metric. changes: since the start, of metrics that
     are means over samples: the mean of the differences, over the samples measured both times. asked: of an evaluator
     that asks judges, who they were and how their questions went; empty for others. shares: the metrics that are shares
-    of a whole, 0 to 1.
+    of a whole, 0 to 1. measured: the samples that a metric is over, where ``n`` counts the pictures that several show.
     """
 
     evaluator: str
@@ -39,6 +39,11 @@ class Results:
     changes: Mapping[str, Value] = field(default_factory=dict)
     asked: JsonObject = field(default_factory=dict)
     shares: tuple[str, ...] = ()
+    measured: Mapping[str, int] = field(default_factory=dict)
+
+    def samples(self, metric: str) -> int:
+        """How many it is over."""
+        return self.measured.get(metric, self.metrics[metric].n)
 
     def row(self) -> JsonDict:
         """As JSON holds it, and ``json_records`` reads it."""
@@ -47,10 +52,10 @@ class Results:
             "metrics": _rows(self.metrics),
             "changes": _rows(self.changes),
             "shares": list(self.shares),
+            "measured": dict(self.measured),
         }
-        return {
-            key: value for key, value in row.items() if value or key not in ("changes", "asked", "shares")
-        }
+        omitted = ("changes", "asked", "shares", "measured")
+        return {key: value for key, value in row.items() if value or key not in omitted}
 
     def columns(self) -> dict[str, float]:
         """For metrics.jsonl: ``eval/NAME/METRIC`` and, as a share, ``eval/NAME/failed``."""

@@ -33,7 +33,8 @@ class Value:
     """A measured value and its interval.
 
     value, low, high: NaN where nothing could be measured; low and high also where no draw of the samples has a value.
-    n: samples that it is over. method: how the interval was found, in words.
+    n: samples that it is over, or pictures and videos where several samples are of one. method: how the interval was
+    found, in words.
     """
 
     value: Measured

@@ -294,6 +294,7 @@ class Evaluations:
             changes=changes_of_means(start, evaluation.items, evaluation.metrics),
             asked=evaluation.asked(),
             shares=evaluation.shares,
+            measured=evaluation.measured,
         )
         lines = [item.line() for item in evaluation.items]
         replace_file(path.with_suffix(".items.jsonl"), "".join(lines).encode())

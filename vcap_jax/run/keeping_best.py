@@ -63,9 +63,9 @@ class BestKeeper:
         if self._config.keep_best is None:
             return None
         evaluator, _, metric = self._config.keep_best.partition("/")
-        start = self._start(evaluator, metric)
+        start, at_start = self._start(evaluator, metric)
         if start is not None and metric not in found[evaluator].metrics:
-            say(f"step {step} is not compared: {self._config.keep_best} is of none of {start.n} samples")
+            say(f"step {step} is not compared: {self._config.keep_best} is of none of {at_start} samples")
             return None
         self.check(found)
         value = found[evaluator].metrics[metric]
@@ -78,10 +78,10 @@ class BestKeeper:
             value=value.value,
             low=value.low,
             high=value.high,
-            n=value.n,
+            n=found[evaluator].samples(metric),
             start=None if start is None else start.value,
         )
-        is_best = partial(self._is_best, now, 0 if start is None else start.n, say)
+        is_best = partial(self._is_best, now, at_start, say)
         if not self._processes.on_process_0(f"best checkpoint, step {step}", is_best):
             return None
         return partial(self._note, now, say)
@@ -109,19 +109,21 @@ class BestKeeper:
             step, value = results.step, results.metrics.get(metric)
             if value is None or not step or step == now.step or math.isnan(value.value):
                 continue
-            found = replace(now, step=step, value=value.value, low=value.low, high=value.high, n=value.n)
+            n = results.samples(metric)
+            found = replace(now, step=step, value=value.value, low=value.low, high=value.high, n=n)
             there = (self._folder.checkpoints / str(step)).is_dir()
             enough = found.n >= _ENOUGH * _most(of_start, best)
             if there and enough and (best is None or found.beats(best)):
                 best = found
         return best
 
-    def _start(self, evaluator: str, metric: str) -> Value | None:
+    def _start(self, evaluator: str, metric: str) -> tuple[Value | None, int]:
+        """The metric at the start, and the number of samples that it is over; None and 0 where it is not known."""
         for results in evaluations_of(self._folder).get(evaluator, ()):
             if results.step == 0 and metric in results.metrics:
                 value = results.metrics[metric]
-                return None if math.isnan(value.value) else value
-        return None
+                return (None, 0) if math.isnan(value.value) else (value, results.samples(metric))
+        return None, 0
 
     def _note(self, now: Best, say: Callable[[str], None]) -> None:
         if self._processes.first and read_best(self._folder) != now:
