@@ -223,7 +223,7 @@ def test_differences_to_the_start_are_of_the_samples_that_both_have(judge: Scrip
         later = evaluator.evaluate(
             Given({"a": ["one two"], "b": ["one two three four"], "c": ["one two three"], "d": ["broken"]})
         )
-    changes = changes_of_means(start.items, later.items, later.metrics)
+    changes = changes_of_means(start, later)
     assert changes["correctness"].value == (1 + 2) / 2
     assert (changes["correctness"].n, changes["words"].n) == (2, 4)
     assert (changes["correctness"].low, changes["correctness"].high) == (1, 2)
@@ -247,7 +247,7 @@ def test_rows_of_one_picture_are_drawn_together(judge: ScriptedJudge) -> None:
     assert apart.metrics["correctness"].n == 4
     assert not any('"of"' in item.line() for item in apart.items)
     # Resumed, after a start that did not say what its samples are of yet.
-    changes = changes_of_means(apart.items, together.items, together.metrics)
+    changes = changes_of_means(apart, together)
     assert changes["correctness"].n == 2
 
 

@@ -1,16 +1,18 @@
 """Statistics over items against sums made by hand, and paired differences."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from vcap_jax.evals.protocol import Item
+from vcap_jax.evals.protocol import Evaluation, Item
 from vcap_jax.evals.statistics import (
     Columns,
     Sums,
     average,
     average_of_present,
+    changes_of_means,
     evaluated,
     harmonic,
     mean,
@@ -137,6 +139,17 @@ def test_items_that_say_what_they_are_of_are_drawn_together() -> None:
     again = [parse_record(Item, one.line().encode(), "a line") for one in items]
     assert again == items
     assert paired_differences(items, again, {"v": mean("v")})["v"].n == 2
+
+
+def test_a_metric_in_per_cent_has_no_change_though_all_is_zero_later() -> None:
+    """Where all values are 0, a metric in per cent looks like their mean: a loss of 45 points was told as 0.45."""
+    statistics = {"percent": mean("percent", scale=100), "plain": mean("plain")}
+    before = tuple(item(str(k), percent=0.45, plain=0.45) for k in range(4))
+    after = tuple(item(str(k), percent=0, plain=0) for k in range(4))
+    start, later = (Evaluation(metrics=evaluated(of, statistics), items=of) for of in (before, after))
+    assert {name: value.value for name, value in changes_of_means(start, later).items()} == {"plain": -0.45}
+    assert changes_of_means(later, start).keys() == {"plain"}
+    assert changes_of_means(replace(start, metrics={}), later) == {}
 
 
 def test_draws_are_made_once_for_all_statistics(monkeypatch: pytest.MonkeyPatch) -> None:

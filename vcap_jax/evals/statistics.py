@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from vcap_jax.evals.protocol import Item
+from vcap_jax.evals.protocol import Evaluation, Item
 from vcap_jax.report.intervals import Value, resampled_together
 
 
@@ -159,23 +159,26 @@ def paired_differences(
     return {name: replace(found[name], n=_used(of, places, before, after)) for name, of in statistics.items()}
 
 
-def changes_of_means(
-    first: Sequence[Item], second: Sequence[Item], metrics: Mapping[str, Value]
-) -> dict[str, Value]:
-    """Of those of ``second``'s ``metrics`` that are plain means of the items' values of the same name: by how much they
-    differ from ``first``, over the items that have the value both times."""
+def changes_of_means(start: Evaluation, later: Evaluation) -> dict[str, Value]:
+    """Of those metrics of ``later`` that are plain means of the items' values of the same name, both times: by how much
+    they differ from ``start``, over the items that have the value both times."""
     changes: dict[str, Value] = {}
-    for name, value in metrics.items():
-        theirs = {item.id: item for item in second if name in item.values}
-        if not theirs:
-            continue
-        average = sum(item.values[name] for item in theirs.values()) / len(theirs)
-        if not math.isclose(average, value.value, rel_tol=1e-9, abs_tol=1e-12):
-            continue  # of that name, but something else
-        ours = [item for item in first if name in item.values and item.id in theirs]
-        if ours:
-            changes |= paired_differences(ours, [theirs[item.id] for item in ours], {name: mean(name)})
+    for name in later.metrics:
+        ours, theirs = ({i.id: i for i in of.items if name in i.values} for of in (start, later))
+        both = [one for one in ours if one in theirs]
+        if both and _is_mean(name, start) and _is_mean(name, later):
+            before, after = [ours[one] for one in both], [theirs[one] for one in both]
+            changes |= paired_differences(before, after, {name: mean(name)})
     return changes
+
+
+def _is_mean(name: str, evaluation: Evaluation) -> bool:
+    """Whether a metric is that, and not something else of that name, or in per cent."""
+    values = [item.values[name] for item in evaluation.items if name in item.values]
+    metric = evaluation.metrics.get(name)
+    return metric is not None and math.isclose(
+        sum(values) / len(values), metric.value, rel_tol=1e-9, abs_tol=1e-12
+    )
 
 
 def _places(items: Sequence[Item], cluster: Cluster) -> tuple[int, np.ndarray]:

@@ -23,7 +23,7 @@ from typing import Protocol
 from vcap_jax.data.references import ReferencePool
 from vcap_jax.evals.captioners import PoolCaptioner
 from vcap_jax.evals.config import BENCHMARKS, JUDGED
-from vcap_jax.evals.protocol import Captioner, EvaluatorTools, Item, OwnData, read_items
+from vcap_jax.evals.protocol import Captioner, Evaluation, EvaluatorTools, Item, OwnData, read_items
 from vcap_jax.evals.registry import NamedEvaluator, evaluated_by, made_evaluators
 from vcap_jax.evals.statistics import changes_of_means
 from vcap_jax.models.policy import Params
@@ -283,7 +283,11 @@ class Evaluations:
     def _written(self, named: NamedEvaluator, when: str, step: int | None, captioner: Captioner) -> Results:
         evaluation = evaluated_by(named, captioner)
         path = self._file(named.name, when)
-        start = self._items(named.name, START) if when != START else []
+        begun = read_results(self._file(named.name, START).with_suffix(".json")) if when != START else None
+        changes: Mapping[str, Value] = {}
+        if begun is not None:
+            start = Evaluation(metrics=begun.metrics, items=tuple(self._items(named.name, START)))
+            changes = changes_of_means(start, evaluation)
         results = Results(
             evaluator=named.name,
             when=when,
@@ -291,7 +295,7 @@ class Evaluations:
             metrics=evaluation.metrics,
             items=len(evaluation.items),
             failed=evaluation.failed,
-            changes=changes_of_means(start, evaluation.items, evaluation.metrics),
+            changes=changes,
             asked=evaluation.asked(),
             shares=evaluation.shares,
             measured=evaluation.measured,

@@ -11,6 +11,7 @@ from tests.evals.benchmarks.by_stage import ByStage, Given, block, endpoint, mad
 from tests.reward.scripted_judge import ScriptedJudge
 from vcap_jax.evals.benchmarks.files import DataMissing
 from vcap_jax.evals.benchmarks.vdc import ASPECTS, Vdc, drawn_prompt
+from vcap_jax.evals.statistics import changes_of_means
 
 QUESTIONS = {
     "one": [("Who?", "a cat"), ("Where?", "a roof")],
@@ -75,6 +76,19 @@ def test_the_figures_are_those_worked_out_by_hand(server: ScriptedJudge, judge: 
     assert found.metrics["accuracy/camera"].n == 3  # videos
     assert found.failed == 0
     assert {name: stage.questions for name, stage in found.stages.items()} == {"answer": 25, "compare": 25}
+
+
+def test_a_change_in_a_run_is_over_videos_and_not_over_their_captions(
+    server: ScriptedJudge, judge: ByStage, data: Path
+) -> None:
+    benchmark = made(Vdc, data, endpoint(server))
+    changes = changes_of_means(
+        benchmark.evaluate(captions()), benchmark.evaluate(captions(two="a dog in a park"))
+    )
+    # Two has both right instead of one: 5 instead of 3.
+    assert changes["score"].value == pytest.approx(2 / 3)
+    assert (changes["score"].n, changes["score"].low) == (3, 0)
+    assert "accuracy" not in changes  # in per cent
 
 
 def test_official_drops_videos_that_are_right_nowhere(

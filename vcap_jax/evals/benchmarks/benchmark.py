@@ -190,7 +190,7 @@ class Benchmark(ABC, Generic[R]):
 
             async def work(pair: tuple[Task[R], Captions]) -> Item:
                 task, given = pair
-                item = Item(id=given.id, captions=given.texts, failure=given.failure, of=task.of)
+                item = Item(id=given.id, captions=given.texts, failure=given.failure, of=self._of(task))
                 if given.failure is not None:
                     return item
                 caption = await self.caption_of(given, asker)
@@ -251,9 +251,14 @@ class Benchmark(ABC, Generic[R]):
 
     def _limited(self, tasks: tuple[Task[R], ...]) -> tuple[Task[R], ...]:
         """Those of the first ``options.limit`` pictures or videos, which may have several captions each."""
-        named = [task.of or self.cluster(task.sample.id) for task in tasks]
+        named = [self._of(task) or task.sample.id for task in tasks]
         first = set(list(dict.fromkeys(named))[: self.options.limit])
         return tuple(task for task, name in zip(tasks, named, strict=True) if name in first)
+
+    def _of(self, task: Task[R]) -> str | None:
+        """See ``Item.of``."""
+        cluster = self.cluster(task.sample.id)
+        return task.of or (None if cluster == task.sample.id else cluster)
 
     def drawn(self, role: RoleName) -> dict[str, JsonValue]:
         """What the settings of an endpoint say of its answers, and a stage of it leaves to them: the temperature."""
