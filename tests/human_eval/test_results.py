@@ -124,6 +124,32 @@ def test_a_finished_item_without_a_proposition_has_none_confirmed_and_counts(stu
     assert (results.answered, results.rows[0].confirmed[Kind.MISSING].n) == (1, 1)
 
 
+def test_a_model_counts_in_the_items_that_have_it(study, records, tmp_path):
+    """It got zeros of the others, and a figure where none of its own was decided."""
+    other = study.items["b"].captions[0].model_copy(update={"model": "other", "reward": 0.5})
+    item = study.items["b"].model_copy(update={"captions": (other, study.items["b"].captions[1])})
+    own = [one.model_copy(update={"model": "other"}) for one in study.propositions["b"][:1]]
+    items, propositions = {**study.items, "b": item}, {**study.propositions, "b": own}
+    only_a = dataclasses.replace(
+        records,
+        answers=tuple(one for one in records.answers if one.image_id == "a"),
+        rankings=tuple(one for one in records.rankings if one.image_id == "a"),
+        adjudicated=(),
+    )
+    rows = {row.model: row for row in results_of(items, propositions, only_a).rows}
+    assert (rows["base"].confirmed[Kind.MISSING].value, rows["base"].confirmed[Kind.MISSING].n) == (1, 1)
+    assert math.isnan(rows["other"].confirmed[Kind.MISSING].value)
+    page, *_ = write_agreement(results_of(items, propositions, only_a), tmp_path / "out", name="x")
+    row = page.read_text().split("<td>other</td>")[1].split("</tr>")[0]
+    assert row.count("<td>–</td>") >= 2
+    assert "nan" not in row
+    # Decided in b alone: the one of "other" is over one item, not over two.
+    given = dataclasses.replace(only_a, answers=(*only_a.answers, *answers(study, "anna", {"b/0": YES})))
+    rows = {row.model: row for row in results_of(items, propositions, given).rows}
+    assert [rows[one].confirmed[Kind.MISSING].n for one in ("base", "tuned", "other")] == [1, 2, 1]
+    assert rows["other"].confirmed[Kind.MISSING].value == 1
+
+
 def test_a_decision_about_what_is_in_dispute_no_more_does_not_count(study, records):
     """Whoever corrected themselves and agreed was overruled by what was decided before."""
     agreed = [one for one in records.answers if (one.annotator, one.prop_id) != ("ben", "b/0")]
@@ -297,6 +323,15 @@ def test_sizes_are_told_for_as_many_annotators_as_two_items_have(study, records,
     assert "<tr><td>1</td><td>385</td>" in rows
     assert "<tr><td>2</td><td>–</td>" in rows
     assert json.loads(data.read_text())["spreads"]["1"]["items"] == 2
+
+
+def test_where_all_items_agree_no_size_is_foreseen(study, tmp_path):
+    rankings = (ranked("a", "anna", *["tuned"] * 3), ranked("b", "anna", *["base"] * 3))
+    results = results_of(study.items, study.propositions, Records(answers=(), rankings=rankings))
+    assert (results.spreads, sample_sizes(results)) == ({}, [])
+    page, *_ = write_agreement(results, tmp_path, name="x")
+    rows = page.read_text().split("How large a study")[1]
+    assert "<tr><td>1</td><td>–</td><td>–</td><td>–</td><td>–</td><td>–</td></tr>" in rows
 
 
 def test_from_exported_records_by_command(study, tmp_path, capsys):

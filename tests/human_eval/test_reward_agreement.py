@@ -134,6 +134,17 @@ def test_blame_is_over_items_though_an_item_has_ten_pairs_of_captions():
     assert blame[Kind.MISSING].when_alike.n == 0
 
 
+def test_an_item_with_propositions_that_nobody_decided_is_nothing_to_blame_the_reward_for():
+    people, rewards = {"x": {"a": 1.0, "b": 2.0}}, {"x": {"a": 2.0, "b": 1.0}}
+    propositions = {"x": [proposition("x", "a", 0), proposition("x", "b", 0)]}
+
+    def found(*decided):
+        shares = {one.prop_id: 1.0 for one in decided}
+        return blame_of(propositions, shares, people, rewards, 0)[list(Kind).index(Kind.MISSING)].when_unalike
+
+    assert [found().n, found(propositions["x"][1]).n, found(*propositions["x"]).n] == [0, 0, 1]
+
+
 def test_the_spread_is_that_of_the_figure_in_the_table_and_not_of_single_annotators():
     """400 items, two annotators who see captions through noise: as wide as the table says, so wide is foreseen."""
     rng = np.random.default_rng(0)
@@ -158,7 +169,7 @@ def test_the_spread_is_told_for_no_more_annotators_than_two_items_have():
     orders = [(1, 2, 3)] * 3
     given = [ranked(item, "anna", *orders) for item in "xyz"]
     given += [ranked(item, "ben", *orders) for item in "xy"] + [ranked("x", "chris", *orders)]
-    rewards = {item: {"a": 1.0, "b": 2.0, "c": 3.0} for item in "xyz"}
+    rewards = {item: {"a": 1.0, "b": 2.0, "c": 3.0} for item in "xz"} | {"y": {"a": 3.0, "b": 2.0, "c": 1.0}}
     found = spreads_of_agreement(Records(answers=(), rankings=tuple(given)), rewards)
     assert {people: spread.items for people, spread in found.items()} == {1: 3, 2: 2}
 
@@ -195,6 +206,8 @@ def test_the_variance_of_drawn_values_is_found_again_however_many_an_item_has():
 def test_what_cannot_be_told_is_none():
     assert spread_of([]) is None
     assert spread_of([[1.0, 2.0], []]) is None
+    # Of five items that all agree one cannot tell that two are enough.
+    assert spread_of([[2 / 3]] * 4 + [[2 / 3, 2 / 3]]) is None
 
 
 def test_the_number_of_items_gives_the_width_that_was_asked_for():

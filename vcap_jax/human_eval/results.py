@@ -180,7 +180,9 @@ def _model_row(
 ) -> ModelRow:
     proposed: Counter[Kind] = Counter()
     confirmed: dict[Kind, list[float]] = {kind: [] for kind in Kind}
-    for rows in decided.values():
+    for item, rows in decided.items():
+        if model not in items[item].models:
+            continue
         own = [one for one in rows if one.model == model]
         proposed.update(one.kind for one in own if one.prop_id in shares)
         for kind in Kind:

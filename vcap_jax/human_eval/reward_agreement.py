@@ -142,13 +142,14 @@ class Spread:
 
 
 def spread_of(values: Sequence[Sequence[float]]) -> Spread | None:
-    """The spread of a value of which each item has several versions, one as likely as another; None without two items.
+    """The spread of a value of which each item has several versions, one as likely as another; None without two items,
+    and where all values are equal, which says nothing of how others would differ.
 
     The variance of one item's version: the mean square less the square of the mean, which is itself too large by the
     variance of the mean over items. Unbiased for any number of versions, however much they depend on each other.
     """
     groups = [np.asarray(of, float) for of in values if len(of)]
-    if len(groups) < 2:
+    if len(groups) < 2 or len(np.unique(np.concatenate(groups))) == 1:
         return None
     means = np.array([group.mean() for group in groups])
     squares = float(np.mean([(group**2).mean() for group in groups]))
@@ -214,14 +215,15 @@ def blame_of(
     rewards: Mapping[str, Ranks],
     seed: int,
 ) -> tuple[Blame, ...]:
-    """By kind. shares: of each proposition, of the people that confirm it."""
+    """By kind. shares: of each decided proposition, of the people that confirm it; an item of which not all are decided
+    does not count."""
     more: defaultdict[tuple[Kind, str], dict[str, list[float]]] = defaultdict(dict)
     for item, ranks in people.items():
-        if item not in rewards:
+        if item not in rewards or any(one.prop_id not in shares for one in propositions[item]):
             continue
         counts: defaultdict[tuple[str, Kind], float] = defaultdict(float)
         for one in propositions[item]:
-            counts[one.model, one.kind] += shares.get(one.prop_id, 0.0)
+            counts[one.model, one.kind] += shares[one.prop_id]
         for a, b in combinations(ranks, 2):
             outcome = pair_outcome(ranks, rewards[item], a, b)
             if outcome == "tie":
