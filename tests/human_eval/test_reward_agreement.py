@@ -7,7 +7,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from scipy.stats import rankdata
+from scipy.stats import binom, rankdata
 
 from vcap_jax.human_eval.exchange import Records
 from vcap_jax.human_eval.formulas import average_ranks
@@ -22,6 +22,7 @@ from vcap_jax.human_eval.reward_agreement import (
     mean_pairs_of,
     pair_row,
     reward_ranks,
+    share_over_items,
     spread_of,
     spreads_of_agreement,
 )
@@ -46,6 +47,28 @@ def test_what_stands_in_brackets_is_over_items_and_not_over_what_they_have_sever
 def test_an_item_with_more_counts_more_and_one_with_nothing_not_at_all():
     found = mean_over_items({"a": [1.0, 1.0, 1.0], "b": [0.0], "c": []}, seed=0)
     assert (found.value, found.n) == (0.75, 2)
+
+
+@pytest.mark.parametrize("items", [10, 20, 40])
+@pytest.mark.parametrize("true", [0.5, 0.8, 0.9, 0.95])
+def test_the_interval_of_a_share_holds_the_true_one(items, true):
+    """Items drawn again missed 90% of 10 items in 34 of a hundred studies, for all that agree have no width."""
+    misses = 0.0
+    for alike in range(items + 1):
+        found = share_over_items({str(i): [float(i < alike)] for i in range(items)}, 0)
+        if not found.low <= true <= found.high:
+            misses += binom.pmf(alike, items, true)
+    assert misses < 0.09
+
+
+def test_a_share_of_items_that_are_all_alike_has_an_interval():
+    found = share_over_items({str(i): [1.0] * (i + 1) for i in range(8)}, 0)
+    # n / (n + z^2) of n items that all say yes.
+    assert (found.value, found.low, found.high, found.n) == (1, pytest.approx(8 / (8 + 1.959964**2)), 1, 8)
+    assert "Wilson" in found.method
+    several = {"a": [1.0, 0.0], "b": [1.0, 1.0], "c": [0.0], "d": []}
+    assert share_over_items(several, 0) == mean_over_items(several, 0)
+    assert math.isnan(share_over_items({"d": []}, 0).low)
 
 
 def ranked(item, annotator, *rankings):

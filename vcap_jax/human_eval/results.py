@@ -45,6 +45,7 @@ from vcap_jax.human_eval.reward_agreement import (
     mean_value,
     pair_row,
     reward_ranks,
+    share_over_items,
     spreads_of_agreement,
 )
 from vcap_jax.report.intervals import Value, resampled
@@ -280,7 +281,7 @@ def _annotator_row(name: str, records: Records, rewards: Mapping[str, Ranks], se
         answers=len(own),
         rankings=len(mine[OVERALL]),
         labels={label: labels[label] for label in LABELS},
-        agreement=mean_over_items(same, seed),
+        agreement=share_over_items(same, seed),
         tau=mean_over_items(taus, seed),
         reward=mean_pairs_of(mine[OVERALL], rewards, seed)["counted"],
     )

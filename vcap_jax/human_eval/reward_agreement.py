@@ -1,12 +1,12 @@
 """People and the reward, pair by pair: on which share of the items they order two models' captions alike, and what the
-reward had counted where they do not. Pure; intervals come from drawing items again."""
+reward had counted where they do not. Pure; intervals come from drawing items again, or are Wilson's."""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 import numpy as np
@@ -82,6 +82,26 @@ def mean_over_items(values: Mapping[str, Sequence[float]], seed: int) -> Value:
     return ratio(sums, counts, level=LEVEL, resamples=RESAMPLES, seed=seed)
 
 
+def share_over_items(values: Mapping[str, Sequence[float]], seed: int) -> Value:
+    """``mean_over_items`` of values from 0 to 1, with Wilson's interval where each item has one that is 0 or 1, and
+    wherever items drawn again give no width: of items that all agree, drawn ones agree too, however few they are.
+
+    Source: Wilson 1927, Probable inference, the law of succession, and statistical inference.
+    """
+    found = mean_over_items(values, seed)
+    single = all(len(of) == 1 and of[0] in (0, 1) for of in values.values() if len(of))
+    if not found.n or not (single or found.low == found.high):
+        return found
+    share, more = found.value, _Z**2 / found.n
+    middle, half = share + more / 2, math.sqrt(more * (share * (1 - share) + more / 4))
+    return replace(
+        found,
+        low=max(0.0, (middle - half) / (1 + more)),
+        high=min(1.0, (middle + half) / (1 + more)),
+        method=f"Wilson's interval over samples, {LEVEL:.0%}",
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class PairRow:
     """On which share of items people and the reward order two models alike, by how ties count."""
@@ -108,25 +128,28 @@ def pair_row(
     a: str, b: str, people: Mapping[str, Ranks], rewards: Mapping[str, Ranks], *, seed: int
 ) -> PairRow:
     """Of two models, over the items that have both and that the reward ranks. people, rewards: ranks by item."""
-    outcomes = [
-        pair_outcome(ranks, rewards[item], a, b)
+    outcomes = {
+        item: pair_outcome(ranks, rewards[item], a, b)
         for item, ranks in people.items()
         if item in rewards and a in ranks and b in ranks
-    ]
+    }
     return PairRow(
         first=a,
         second=b,
         items=len(outcomes),
-        ties=outcomes.count("tie"),
-        agreement={ties: mean_value((_credit(one, ties) for one in outcomes), seed) for ties in TIES},
+        ties=list(outcomes.values()).count("tie"),
+        agreement={
+            ties: share_over_items({item: _credit(one, ties) for item, one in outcomes.items()}, seed)
+            for ties in TIES
+        },
     )
 
 
-def _credit(outcome: str, ties: Ties) -> float | None:
-    """What an outcome counts; None where it is left out."""
+def _credit(outcome: str, ties: Ties) -> tuple[float, ...]:
+    """What an outcome counts; nothing where it is left out."""
     if outcome == "tie":
-        return {"counted": 1.0, "excluded": None, "half": 0.5}[ties]
-    return float(outcome == "agree")
+        return {"counted": (1.0,), "excluded": (), "half": (0.5,)}[ties]
+    return (float(outcome == "agree"),)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,15 +220,20 @@ def item_agreement(people: Ranks, reward: Ranks, ties: Ties) -> float | None:
     credits = [
         credit
         for a, b in combinations(people, 2)
-        if (credit := _credit(pair_outcome(people, reward, a, b), ties)) is not None
+        for credit in _credit(pair_outcome(people, reward, a, b), ties)
     ]
     return float(np.mean(credits)) if credits else None
 
 
 def mean_pairs_of(people: Mapping[str, Ranks], rewards: Mapping[str, Ranks], seed: int) -> dict[Ties, Value]:
     """The mean over items of ``item_agreement``, by how ties count."""
-    pairs = [(ranks, rewards[item]) for item, ranks in people.items() if item in rewards]
-    return {ties: mean_value((item_agreement(*pair, ties) for pair in pairs), seed) for ties in TIES}
+    pairs = {item: (ranks, rewards[item]) for item, ranks in people.items() if item in rewards}
+
+    def of_items(ties: Ties) -> dict[str, list[float]]:
+        found = {item: item_agreement(*pair, ties) for item, pair in pairs.items()}
+        return {item: [one] for item, one in found.items() if one is not None}
+
+    return {ties: share_over_items(of_items(ties), seed) for ties in TIES}
 
 
 def blame_of(
@@ -235,8 +263,8 @@ def blame_of(
     return tuple(
         Blame(
             kind=kind,
-            when_unalike=mean_over_items(more[kind, "disagree"], seed),
-            when_alike=mean_over_items(more[kind, "agree"], seed),
+            when_unalike=share_over_items(more[kind, "disagree"], seed),
+            when_alike=share_over_items(more[kind, "agree"], seed),
         )
         for kind in Kind
     )
