@@ -34,10 +34,10 @@ def results_row(
     """An evaluation without its items, as JSON holds it. captions: that were asked for; empty where the items hold
     answers.
 
-    metrics: each with its interval, and the number of items that it is over. items: asked for; failed: without any
-    value; incomplete: that lack a part. captions_failed, words_per_caption: of what was measured, which may be merged
-    of several captions. captions_cut_off: see ``cut_off``. stages, cost: questions to judges, in all starts. seconds:
-    of the last start.
+    metrics: each with its interval, and ``n``, the number of pictures or videos that it is over. items: asked for;
+    failed: without any value; incomplete: that lack a part. captions_failed, words_per_caption: of what was measured,
+    which may be merged of several captions. captions_cut_off: see ``cut_off``. stages, cost: questions to judges, in
+    all starts. seconds: of the last start.
     """
     measured = [item.captions for item in evaluation.items] if captions else []
     lengths = [word_count(text) for texts in measured for text in texts[:1]]
