@@ -146,9 +146,8 @@ def paired_differences(
     theirs = {item.id: item for item in second if item.failure is None}
     common = [name for name in ours if name in theirs]
     a, b = [ours[name] for name in common], [theirs[name] for name in common]
-    number, places = _places(
-        b, cluster
-    )  # what a resumed run wrote first may not say yet what its items are of
+    # Of the later ones: what a resumed run wrote first may not say yet what its items are of.
+    number, places = _places(b, cluster)
     before, after = Columns(a), Columns(b)
 
     def differences(counts: np.ndarray) -> dict[str, np.ndarray]:
