@@ -101,7 +101,8 @@ async def disputed(request: web.Request) -> web.Response:
     everything, decided = await told(read)
     chosen = everything if show_all else [one for one in everything if one.prop not in decided]
     # Decided ones leave the list, which may then end before the page that was open.
-    first = min(first, max(0, len(chosen) - 1) // DISPUTES_A_PAGE * DISPUTES_A_PAGE)
+    if first >= len(chosen):
+        first = max(0, len(chosen) - 1) // DISPUTES_A_PAGE * DISPUTES_A_PAGE
     shown = [
         _shown(found, place, one, decided.get(one.prop, ("", Held()))[1])
         for place, one in enumerate(chosen[first : first + DISPUTES_A_PAGE], first + 1)
