@@ -92,7 +92,9 @@ def test_what_is_named_wrongly_is_told_all_at_once(tmp_path: Path) -> None:
 
 def test_a_folder_without_pictures_and_a_row_that_is_none(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").touch()
-    with pytest.raises(InputsError, match=r"no picture and no clip in there; 1 other files .*: \.txt \(1\)"):
+    with pytest.raises(
+        InputsError, match=r"no picture and no clip in there; 1 file is left out, .*: \.txt \(1\)"
+    ):
         Inputs([tmp_path]).counted()
     rows = tmp_path / "rows.jsonl"
     rows.write_text('{"id": "a", "image": "a.png"}\n{"id": "b"}\n')

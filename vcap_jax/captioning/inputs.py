@@ -13,15 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from vcap_jax.data.folders import (
-    VIDEO_SUFFIXES,
-    ending,
-    image_suffixes,
-    left_out,
-    media_files,
-    most_endings,
-    not_utf8,
-)
+from vcap_jax.data.folders import VIDEO_SUFFIXES, ending, image_suffixes, left_out, media_files, not_utf8
 from vcap_jax.data.jsonl import is_address, other_format
 from vcap_jax.data.manifest import Sample, file_sample, stream_manifest
 from vcap_jax.system.errors import ProblemsError
@@ -101,7 +93,7 @@ class Inputs:
         )
         if not found.total:
             named = ", ".join(map(str, self._named))
-            rest = f"; {others.total()} other files were left out: {most_endings(others)}" if others else ""
+            rest = f"; {left_out(others)}" if others else ""
             raise InputsError(f"{named}: no picture and no clip in there{rest}")
         return found
 

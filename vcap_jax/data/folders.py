@@ -36,7 +36,7 @@ def ending(file: Path) -> str:
     return file.suffix.lower() or "no ending"
 
 
-def most_endings(counts: Counter[str]) -> str:
+def _most_endings(counts: Counter[str]) -> str:
     """The five that most files have, with how many. counts: of files, by ``ending``."""
     named = ", ".join(f"{kind} ({count})" for kind, count in counts.most_common(5))
     named = named.encode(errors="backslashreplace").decode()  # names of files need not be UTF-8
@@ -50,7 +50,7 @@ def left_out(counts: Counter[str]) -> str:
         are = "1 file is left out, which by its name is neither a picture nor a clip"
     else:
         are = f"{counts.total()} files are left out, which by their names are neither pictures nor clips"
-    return f"{are} that can be read: {most_endings(counts)}" if counts else ""
+    return f"{are} that can be read: {_most_endings(counts)}" if counts else ""
 
 
 def not_utf8(path: Path) -> str | None:
