@@ -71,6 +71,8 @@ class RolloutServer:
         self.crash_at: int | None = None
         """After so many chats it is gone, for as long as it takes to be asked twice how it is."""
         self.away = 0
+        self.drops_caches = True
+        """False: as while requests of others are running."""
         self.beside_reading: Callable[[], Awaitable[object]] | None = None
         """What somebody else does, once, while weights are read."""
 
@@ -136,7 +138,9 @@ class RolloutServer:
 
     async def _reset(self, request: web.Request) -> web.Response:
         self.calls.append(request.path)
-        return web.json_response({"success": True}) if "prefix" in request.path else web.Response()
+        if "prefix" in request.path:
+            return web.json_response({"success": self.drops_caches})
+        return web.Response()
 
     async def _set_version(self, request: web.Request) -> web.Response:
         self.calls.append(request.path)

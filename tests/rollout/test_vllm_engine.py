@@ -41,6 +41,7 @@ from vcap_jax.world.backbone import BACKBONE_FOLDER
 MEDIA = EncodedMedia(modality="image", duration=0.0, pictures=())
 TEXT = "Describe it."
 STEP = [
+    "/update_weight_version",
     "reload_weights",
     "/reset_prefix_cache",
     "/reset_encoder_cache",
@@ -102,9 +103,9 @@ def test_a_step_is_weights_then_caches_then_groups(policy, batches, tmp_path):
             group.index: group
             for group in rollout.stream(policy.trainable, batches, step=0, ended=told.append)
         }
-        assert server.calls[:5] == STEP
+        assert server.calls[:6] == STEP
         # Every group is asked for, and counts, only with its weights' name before and after it.
-        assert sorted(server.calls[5:]) == ["/weight_info"] * 10 + ["chat"] * 5
+        assert sorted(server.calls[6:]) == ["/weight_info"] * 10 + ["chat"] * 5
         assert sorted((c.index, c.place, len(c.tokens)) for c in told) == [
             (index, place, groups[index].lengths[place]) for index in range(5) for place in range(3)
         ]
@@ -311,6 +312,26 @@ def test_a_server_that_another_run_uses_is_refused(policy, batches, tmp_path):
         next(groups)
         drawn(other, policy.trainable, batches)
         with pytest.raises(RolloutError, match="another run uses it"):
+            drawn(one, policy.trainable, batches)
+
+
+def test_a_server_that_was_left_with_another_runs_weights_is_not_taken_for_ones_own(
+    policy, batches, tmp_path
+):
+    """That run ended where the server refused to drop its caches, since requests of the first were running."""
+    with (
+        RolloutServer(policy.processor) as server,
+        engine(policy, tmp_path, server) as one,
+        engine(policy, tmp_path, server) as other,
+    ):
+        one.connect()
+        other.connect()
+        drawn(one, policy.trainable, batches)
+        server.drops_caches = False
+        with pytest.raises(RolloutError, match="could not drop its prefix cache"):
+            drawn(other, policy.trainable, batches)
+        assert len(server.weights) == 2
+        with pytest.raises(RolloutError, match=r"-reading'.* another run uses it"):
             drawn(one, policy.trainable, batches)
 
 

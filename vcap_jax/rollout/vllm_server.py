@@ -31,7 +31,7 @@ from vcap_jax.system.waiting import EVERY_S, Waiting, telling
 T = TypeVar("T")
 
 _READING = "-reading"
-"""Behind the version of weights that a server which takes turns is still being given."""
+"""Behind the version of weights that a server is still being given."""
 
 # Worth another try: the request was not processed, or not by its own fault.
 _RETRIED = frozenset({408, 429, 500, 502, 503, 504})
@@ -158,9 +158,10 @@ class VllmServer:
         """Replaces the server's weights by those in ``folder`` and forgets everything computed with the old ones. One
         that sleeps wakes up."""
         mode, asleep = self._sleep_mode, False
+        # From now on, and wherever this ends, nobody takes it for one with other weights, or has it sleep as one that
+        # was just started (``falls_asleep``).
+        await self._name(f"{version}{_READING}")
         if mode is not None:
-            # From now on nobody has it sleep who takes it for one that was just started (``falls_asleep``).
-            await self._name(f"{version}{_READING}")
             asleep = await self._turns("it wakes up", mode.wake_up_weights())
         rpc: JsonObject = {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}}
         await self._control("POST", "/collective_rpc", _LOAD, rpc, development=True)
