@@ -8,6 +8,7 @@ import math
 import os
 import stat
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import jax
@@ -41,6 +42,7 @@ from vcap_jax.world.backbone import BACKBONE_FOLDER
 MEDIA = EncodedMedia(modality="image", duration=0.0, pictures=())
 TEXT = "Describe it."
 STEP = [
+    "/weight_info",
     "/update_weight_version",
     "reload_weights",
     "/reset_prefix_cache",
@@ -103,9 +105,9 @@ def test_a_step_is_weights_then_caches_then_groups(policy, batches, tmp_path):
             group.index: group
             for group in rollout.stream(policy.trainable, batches, step=0, ended=told.append)
         }
-        assert server.calls[:6] == STEP
+        assert server.calls[:7] == STEP
         # Every group is asked for, and counts, only with its weights' name before and after it.
-        assert sorted(server.calls[6:]) == ["/weight_info"] * 10 + ["chat"] * 5
+        assert sorted(server.calls[7:]) == ["/weight_info"] * 10 + ["chat"] * 5
         assert sorted((c.index, c.place, len(c.tokens)) for c in told) == [
             (index, place, groups[index].lengths[place]) for index in range(5) for place in range(3)
         ]
@@ -301,37 +303,48 @@ def test_a_server_that_is_lost_with_every_try_ends_the_step(policy, batches, tmp
 
 
 def test_a_server_that_another_run_uses_is_refused(policy, batches, tmp_path):
+    """The run that came first goes on, whether the other comes later or is ready at the same time."""
     with (
         RolloutServer(policy.processor) as server,
         engine(policy, tmp_path, server) as one,
-        engine(policy, tmp_path, server) as other,
+        engine(policy, tmp_path, server) as beside,
     ):
         one.connect()
-        other.connect()
-        groups = one.stream(policy.trainable, batches, step=0)
-        next(groups)
-        drawn(other, policy.trainable, batches)
-        with pytest.raises(RolloutError, match="another run uses it"):
-            drawn(one, policy.trainable, batches)
+        beside.connect()
+        drawn(one, policy.trainable, batches)
+        with engine(policy, tmp_path, server) as late:
+            for newcomer in (late.connect, lambda: drawn(beside, policy.trainable, batches)):
+                with pytest.raises(RolloutError, match=r"another run, which uses it \(.*/vcap-rollout-.*\)"):
+                    newcomer()
+        drawn(one, jax.tree.map(lambda x: x + 1, policy.trainable), batches, step=1)
+        assert len(server.weights) == 2
+        version = server.version
+        one.close()
+        # Whether that run has ended or was killed, its weights are nobody's; and one's own are nobody else's.
+        assert version == server.version
+        drawn(beside, policy.trainable, batches)
+        beside.connect()
 
 
-def test_a_server_that_was_left_with_another_runs_weights_is_not_taken_for_ones_own(
-    policy, batches, tmp_path
+@pytest.mark.parametrize("drops", [True, False])
+def test_weights_that_another_run_gave_all_the_same_are_not_taken_for_ones_own(
+    policy, batches, tmp_path, drops
 ):
-    """That run ended where the server refused to drop its caches, since requests of the first were running."""
+    """Whose folder is elsewhere. drops: False where it ended since the server refused to drop its caches, as requests
+    of the first were running."""
     with (
         RolloutServer(policy.processor) as server,
         engine(policy, tmp_path, server) as one,
-        engine(policy, tmp_path, server) as other,
+        engine(policy, tmp_path / "elsewhere", server) as other,
     ):
         one.connect()
         other.connect()
         drawn(one, policy.trainable, batches)
-        server.drops_caches = False
-        with pytest.raises(RolloutError, match="could not drop its prefix cache"):
+        server.drops_caches = drops
+        with nullcontext() if drops else pytest.raises(RolloutError, match="could not drop its prefix cache"):
             drawn(other, policy.trainable, batches)
         assert len(server.weights) == 2
-        with pytest.raises(RolloutError, match=r"-reading'.* another run uses it"):
+        with pytest.raises(RolloutError, match="another run uses it"):
             drawn(one, policy.trainable, batches)
 
 
@@ -540,9 +553,14 @@ def test_the_weights_that_killed_runs_have_left_are_removed(policy, tmp_path):
         return WeightFiles(tmp_path, policy.graphdef, policy.frozen, dtype=np.dtype(np.float32))
 
     alive, dead = files(), files()
+    assert alive.of_another_run(f"{dead.folder.name}-3") == dead.folder
+    assert alive.of_another_run(f"{dead.folder.name}-3-reading") == dead.folder
+    assert alive.of_another_run(f"{alive.folder.name}-3") is None
+    assert alive.of_another_run("default") is None
     (dead.folder / "step").mkdir()
     (dead.folder / "step" / "model.safetensors").touch()
     os.close(dead._lock)  # as the system does at a process's end
+    assert alive.of_another_run(f"{dead.folder.name}-3") is None
     elsewhere, earlier = tmp_path / "vcap-rollout-other.host-abc", tmp_path / "vcap-rollout-abcdefgh"
     for kept in (elsewhere, earlier):
         kept.mkdir()

@@ -343,8 +343,12 @@ class VllmEngine(Closing):
         if self._session is None:
             self._session = rollout_session()
             self._slots = asyncio.Semaphore(settings.concurrency)
-        servers = [VllmServer(url, self._session, settings, say=self._say) for url in settings.urls]
+        servers = [
+            VllmServer(url, self._session, settings, say=self._say, others=self._weights.of_another_run)
+            for url in settings.urls
+        ]
         await asyncio.gather(*map(self._waits.there, servers))
+        await asyncio.gather(*(server.check_alone() for server in servers))
         await asyncio.gather(*(server.check_sleep_mode() for server in servers))
         self._servers = servers
 

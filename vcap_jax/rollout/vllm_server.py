@@ -62,7 +62,7 @@ class VllmServer:
     server itself is gone.
 
     settings: how long each request may take, and how often a group is sent. say: where messages about waiting for it
-    go.
+    go. others: by the name of weights, the folder of another run that gave them and is still at work.
     """
 
     def __init__(
@@ -72,9 +72,10 @@ class VllmServer:
         settings: VllmConfig,
         *,
         say: Callable[[str], None],
+        others: Callable[[str], Path | None] = lambda _: None,
         clock: Clock | None = None,
     ) -> None:
-        self.url = url.rstrip("/")
+        self.url, self._others = url.rstrip("/"), others
         self._session = session
         self._limits = {
             _ANSWER: settings.timeout_s,
@@ -154,9 +155,18 @@ class VllmServer:
             )
         await self.version()
 
+    async def check_alone(self) -> None:
+        """Raises RolloutError if it holds the weights of another run, which has not ended."""
+        if (other := self._others(await self.version())) is not None:
+            raise RolloutError(
+                f"{self.url} holds the weights of another run, which uses it ({other}): a rollout server must serve "
+                "one run alone. End that run, or give this one a server of its own (rollout.vllm.urls)"
+            )
+
     async def load(self, folder: Path, version: str) -> None:
         """Replaces the server's weights by those in ``folder`` and forgets everything computed with the old ones. One
-        that sleeps wakes up."""
+        that sleeps wakes up. Raises as ``check_alone`` before anything is replaced."""
+        await self.check_alone()
         mode, asleep = self._sleep_mode, False
         # From now on, and wherever this ends, nobody takes it for one with other weights, or has it sleep as one that
         # was just started (``falls_asleep``).

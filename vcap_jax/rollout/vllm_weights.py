@@ -62,6 +62,13 @@ class WeightFiles:
                 f"{root} cannot be written ({error}); set rollout.vllm.weights_dir to a memory-backed folder"
             ) from None
 
+    def of_another_run(self, version: str) -> Path | None:
+        """The folder of the run whose weights have this name, if that is another, which is still at work with it."""
+        for folder in self.folder.parent.glob(f"{VERSIONS}*"):
+            if folder != self.folder and version.startswith(f"{folder.name}-") and _in_use(folder):
+                return folder
+        return None
+
     def write(self, params: Params, version: str) -> WrittenWeights:
         """Writes one version into a folder that appears complete or not at all.
 
@@ -116,6 +123,21 @@ def _own_folder(root: Path) -> tuple[Path, int | None]:
     with suppress(OSError):  # where the file system knows no locks nobody ever finds an abandoned folder
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     return made.rename(root / f"{_prefix()}{made.name.rpartition('-')[2]}"), lock
+
+
+def _in_use(folder: Path) -> bool:
+    """Whether its run has not ended. False also where that cannot be told."""
+    try:
+        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as error:
+        return isinstance(error, BlockingIOError)
+    finally:
+        os.close(lock)
+    return False
 
 
 def _remove_abandoned(root: Path) -> None:
