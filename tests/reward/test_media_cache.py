@@ -138,6 +138,53 @@ def test_a_server_that_misses_what_was_just_sent_is_a_failure_not_a_loop(
     assert len(judge.bodies) == 3
 
 
+def test_a_server_that_takes_no_names_alone_gets_all_media_from_then_on(
+    judge: Any, settings: Any, replies: Any
+) -> None:
+    """vLLM before 0.11, and others that call themselves so."""
+
+    def answer(body: dict[str, Any], n: int) -> Any:
+        if any(part["image_url"] is None for part in images(body)):
+            return replies.Reply(status=400, raw='{"message": "image_url: Field required"}')
+        return replies.verdict()
+
+    async def run(say: Any) -> JudgeStatistics:
+        async with JudgeClient(settings(max_tries=1), say=say) as client:
+            for group in ("first", "second"):
+                for k in range(3):
+                    answer = await client.ask(question(f"{group} {k}"), read, prefix=group)
+                    assert isinstance(answer.result, Scores)
+            return client.statistics()
+
+    judge.owned_by, judge.answer = "vllm", answer
+    said: list[str] = []
+    seen = asyncio.run(run(said.append))
+    (line,) = said
+    assert "takes no media by name alone (image_url: Field required)" in line
+    assert "judge.media_uuid=never" in line
+    # The lead, the first question with names alone and again, five questions with everything and no other lead.
+    assert [all(part["image_url"] for part in images(body)) for body in judge.bodies] == [
+        True,
+        False,
+        *[True] * 6,
+    ]
+    assert (seen.media_resent, seen.retries, seen.failed) == (1, 0, 0)
+
+
+def test_a_question_that_is_refused_with_its_media_too_says_nothing_about_names(
+    judge: Any, settings: Any, replies: Any
+) -> None:
+    long = replies.Reply(status=400, raw='{"error": {"message": "the prompt is too long"}}')
+    judge.owned_by = "vllm"
+    judge.answer = lambda body, n: long if "long" in replies.prompt_text(body) else replies.verdict()
+    answers, _ = ask_in_turn(
+        settings(), [question("a"), question("a long one"), question("b"), question("c")]
+    )
+    assert [isinstance(answer.result, Scores) for answer in answers] == [True, False, True, True]
+    named = [all(part["image_url"] is None for part in images(body)) for body in judge.bodies]
+    assert named == [False, True, False, True, True]
+
+
 @pytest.mark.parametrize(
     ("owner", "setting", "keeps"),
     [

@@ -306,11 +306,11 @@ class JudgeClient:
         self, endpoint: Endpoint, question: Question, body: dict[str, object], *, answer: bool
     ) -> Try:
         """The question with its media, or only their names where the endpoint has them; again with them if
-        it has lost them.
+        it refuses that, as it does where it has lost them.
 
         answer: False has the prompt read and no more than one token written.
         """
-        keeps = self._pool.keeps_media(endpoint)
+        keeps, refusal = endpoint.keeps_media, None
         if not answer:
             body["max_tokens"] = 1
             body.pop("response_format", None)
@@ -321,18 +321,16 @@ class JudgeClient:
         for kept in (endpoint.kept, _NOTHING):
             addressed = address(question.messages, keeps=keeps, kept=kept)
             body["messages"] = addressed.messages
-            tried, lost = await self._post(endpoint, body, may_be_lost=bool(addressed.named))
+            tried, refused = await self._post(endpoint, body, named=bool(addressed.named))
             self.recorder.media(endpoint.base, sent=len(addressed.sent), named=len(addressed.named))
-            if not lost:
+            if refused is None:
                 break
-            for uuid in addressed.named:
-                endpoint.kept.drop(uuid)
+            refusal = refused
             self.recorder.media(endpoint.base, resent=1)
         if tried.completion is None:
             return tried
         if keeps:
-            for uuid in addressed.sent:
-                endpoint.kept.put(uuid, True)
+            endpoint.has_taken(addressed.sent, refusal, self._pool.say)
         if shown is not None:
             try:
                 await self._check(endpoint, shown, tried.completion, seen)
@@ -341,18 +339,18 @@ class JudgeClient:
         return tried
 
     async def _post(
-        self, endpoint: Endpoint, body: Mapping[str, object], *, may_be_lost: bool
-    ) -> tuple[Try, bool]:
-        """One HTTP request; True beside it if the server has lost media that were only named."""
+        self, endpoint: Endpoint, body: Mapping[str, object], *, named: bool
+    ) -> tuple[Try, str | None]:
+        """One HTTP request; beside it the server's words if it refuses one with media that are only ``named``."""
         began = self._clock.now()
         self.recorder.request_begins(endpoint.base)
         tried = Try(outcome="abandoned")
         identity = new_identity()
         try:
             reply = await endpoint.chat(body, headers={HEADER: identity})
-            if may_be_lost and reply.status == 400 and "cache miss" in error_message(reply.raw).lower():
+            if named and reply.status == 400:
                 tried = Try(outcome="answered")
-                return tried, True
+                return tried, error_message(reply.raw)
             tried = read_reply(reply, endpoint, identity)
         except TimeoutError as error:
             self._limits.late(endpoint)
@@ -362,7 +360,7 @@ class JudgeClient:
         finally:
             usage = None if tried.completion is None else tried.completion.usage
             self.recorder.request(endpoint.base, self._clock.now() - began, tried.failure, usage)
-        return tried, False
+        return tried, None
 
     async def _check(
         self, endpoint: Endpoint, shown: EncodedView, completion: Completion, seen: Mapping[str, int] | None

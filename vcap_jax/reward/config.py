@@ -305,7 +305,7 @@ class JudgeConfig:
     model list answer again; so many timeouts or server errors in a row have its /health asked."""
     media_uuid: Literal["auto", "always", "never"] = "auto"
     """Send a picture or video once and name it by its content hash afterwards. "auto" does so where
-    the server is vLLM; a server that has lost it gets it again."""
+    the server is vLLM. One that has lost it, or takes no names alone, gets it again."""
     lead_request: bool = True
     """Where media are kept so, a request for a single token goes ahead of each pass over a group:
     it carries the media, and all candidates find them and the prompt in the server's caches."""

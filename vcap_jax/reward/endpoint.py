@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import aiohttp
 
@@ -15,12 +15,14 @@ from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.reward.errors import JudgeUnavailable, NotReachable
 from vcap_jax.reward.http_answers import (
     OVERLOADED,
+    ServerCard,
     base_url,
     error_message,
     error_parameter,
     is_web_page,
     may_pass,
     read_completion,
+    read_models,
     retry_after_seconds,
     short,
 )
@@ -37,22 +39,14 @@ _CONNECT_S = 10.0
 # A server without /health (hosted ones) counts as healthy; what its model list says decides.
 _HEALTHY = (200, 204, 401, 403, 404, 405)
 _REMEMBERED = 16_384
+_LOST = "cache miss"
+"""What vLLM says of media that are named, and which it no longer has."""
 _MOST_BYTES = 16 * 2**20
 """Of one answer; the longest that is asked for, the token ids of a long video's prompt, has about one."""
 
 GREETED: ContentPart = {"type": "text", "text": "Are you there?"}
 GREETING: list[ChatMessage] = [{"role": "user", "content": [GREETED]}]
 """A question that is put to a server before there is work for it; a judge may well refuse to answer it."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ServerCard:
-    """What a server's model list says. models: empty where it has no such list. vllm: it names itself so. contexts:
-    tokens of a question and its answer, by model, where it tells."""
-
-    models: tuple[str, ...]
-    vllm: bool
-    contexts: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,6 +93,7 @@ class Endpoint:
         self.introduction = asyncio.Lock()
         self._session, self._clock, self._role = session, clock, role
         self._deadline_s, self._temperature = config.deadline_s, config.temperature
+        self._by_uuid = {"auto": None, "always": True, "never": False}[config.media_uuid]
         self._named_model, self._key_variable = config.model, config.api_key_env
         self._placeholders: dict[str, int | None] = {}
         self._sleep_mode: SleepMode | None = None
@@ -118,6 +113,22 @@ class Endpoint:
     @property
     def card_is_vllm(self) -> bool:
         return self.card is not None and self.card.vllm
+
+    @property
+    def keeps_media(self) -> bool:
+        """Whether it takes a medium's uuid in its place."""
+        return self.card_is_vllm if self._by_uuid is None else self._by_uuid
+
+    def has_taken(self, uuids: Iterable[str], refusal: str | None, say: Callable[[str], None]) -> None:
+        """It has been given these media. refusal: what it first said to their names alone, if it refused those."""
+        for uuid in uuids:
+            self.kept.put(uuid, True)
+        if refusal is not None and _LOST not in refusal.lower() and self.keeps_media:
+            self._by_uuid = False
+            say(
+                f"{self._role.who} at {self.base} takes no media by name alone ({refusal}): from now on they go with "
+                f"every request, as with {self._role.settings}.media_uuid=never"
+            )
 
     def forget(self) -> None:
         """The server may have been started anew: nothing it was given can be relied on."""
@@ -178,18 +189,13 @@ class Endpoint:
             return
         if reply.status != 200:
             raise NotReachable(f"/models answers {reply.status}: {error_message(reply.raw)}")
-        try:
-            entries = json.loads(reply.raw)["data"]
-            names = tuple(str(entry["id"]) for entry in entries)
-            vllm = any(entry.get("owned_by") == "vllm" for entry in entries)
-            told = {str(entry["id"]): entry.get("max_model_len") for entry in entries}
-        except (ValueError, RecursionError, LookupError, TypeError, AttributeError) as error:
+        card = read_models(reply.raw)
+        if card is None:
             raise JudgeUnavailable(
                 f"{self.base}/models lists no models: {short(reply.raw)}; check {self._role.addresses}, or set "
                 f"{self._role.model}"
-            ) from error
-        contexts = {name: tokens for name, tokens in told.items() if type(tokens) is int}
-        self.card = ServerCard(models=names, vllm=vllm, contexts=contexts)
+            )
+        self.card = card
 
     async def probe(self) -> str | None:
         """None if the server is healthy and lists its models, else what was seen. Raises JudgeUnavailable for an

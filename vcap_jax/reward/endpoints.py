@@ -14,8 +14,9 @@ from typing import Literal
 import aiohttp
 
 from vcap_jax.reward.config import JudgeConfig
-from vcap_jax.reward.endpoint import Endpoint, ServerCard
+from vcap_jax.reward.endpoint import Endpoint
 from vcap_jax.reward.errors import JudgeOutage, JudgeUnavailable, NotReachable
+from vcap_jax.reward.http_answers import ServerCard
 from vcap_jax.reward.role import Role
 from vcap_jax.reward.routing import preference
 from vcap_jax.system.clock import Clock
@@ -94,12 +95,6 @@ class EndpointPool:
     def waiting(self, limit_s: float, setting: str, *, since: float | None = None) -> Waiting:
         """A wait for the judge, which is told. setting: the configuration's name of the limit."""
         return Waiting(self.whom, self.say, limit_s=limit_s, setting=setting, since=since, now=self.clock.now)
-
-    def keeps_media(self, endpoint: Endpoint) -> bool:
-        """Whether the endpoint takes a medium's uuid in its place."""
-        if self._config.media_uuid == "auto":
-            return endpoint.card_is_vllm
-        return self._config.media_uuid == "always"
 
     # -- what the servers are --------------------------------------------------------------------------------
 
@@ -180,7 +175,7 @@ class EndpointPool:
             if not await self._introduced(endpoint):
                 continue
             leads = None
-            if prefix is not None and self._config.lead_request and self.keeps_media(endpoint):
+            if prefix is not None and self._config.lead_request and endpoint.keeps_media:
                 if prefix in endpoint.leads:
                     await endpoint.leads[prefix].wait()
                     continue

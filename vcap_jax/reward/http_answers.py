@@ -51,9 +51,33 @@ class Completion:
     id: str | None = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class ServerCard:
+    """What a server's model list says. models: empty where it has no such list. vllm: it names itself so. contexts:
+    tokens of a question and its answer, by model, where it tells."""
+
+    models: tuple[str, ...]
+    vllm: bool
+    contexts: Mapping[str, int] = field(default_factory=dict)
+
+
 def may_pass(status: int) -> bool:
     """Whether the same request may be answered when it is put again, or elsewhere."""
     return status >= 500 or status in _PASSING
+
+
+def read_models(raw: bytes) -> ServerCard | None:
+    """A model list; None if it is none."""
+    try:
+        entries = json.loads(raw)["data"]
+        contexts = {str(entry["id"]): entry.get("max_model_len") for entry in entries}
+        return ServerCard(
+            models=tuple(str(entry["id"]) for entry in entries),
+            vllm=any(entry.get("owned_by") == "vllm" for entry in entries),
+            contexts={name: tokens for name, tokens in contexts.items() if type(tokens) is int},
+        )
+    except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
+        return None
 
 
 def read_completion(raw: bytes) -> Completion | None:

@@ -38,9 +38,6 @@ class Lru(Generic[V]):
         while len(self._entries) > self._size:
             self._entries.popitem(last=False)
 
-    def drop(self, key: str) -> None:
-        self._entries.pop(key, None)
-
     def clear(self) -> None:
         self._entries.clear()
 
