@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 
 import pytest
 from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
 
 from tests.patience import GUARD_S
 from tests.sleeping import SharedDevices, Sleeper
@@ -21,11 +23,11 @@ from vcap_jax.system.sleep_mode import SleepModeError
 
 
 @contextmanager
-def served(routes: list[web.RouteDef]) -> Iterator[str]:
+def served(routes: list[web.RouteDef], *middlewares: Middleware) -> Iterator[str]:
     loop = LoopThread("server")
 
     async def start() -> web.AppRunner:
-        app = web.Application()
+        app = web.Application(middlewares=middlewares)
         app.router.add_routes(routes)
         runner = web.AppRunner(app)
         await runner.setup()
@@ -73,6 +75,33 @@ def test_a_server_without_sleep_mode_is_refused_with_the_command_that_starts_one
         pytest.raises(SleepModeError, match=r"start it with gpu_judge/serve\.py --sleep-mode"),
     ):
         all_asleep(config(url, engine="jax"), print)
+
+
+def test_the_judges_key_is_for_the_judge_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    devices = SharedDevices()
+    judge, rollout = Sleeper("judge", devices, state="awake"), Sleeper("rollout", devices, state="awake")
+    brought: list[tuple[str, str | None]] = []
+
+    @web.middleware
+    async def keyed(request: web.Request, handler: Handler) -> web.StreamResponse:
+        key = request.headers.get("Authorization")
+        brought.append((f"http://{request.host}", key))
+        if key != "Bearer right" and brought[-1][0] == at_judge:
+            return web.Response(status=401)
+        return await handler(request)
+
+    with served(judge.routes(), keyed) as at_judge, served(rollout.routes(), keyed) as at_rollout:
+        keyless = config(at_judge, at_rollout)
+        turns = replace(keyless, judge=replace(keyless.judge, api_key_env="SOME_KEY"))
+        monkeypatch.setenv("SOME_KEY", "right")
+        all_asleep(turns, print)
+        assert judge.state == rollout.state == "asleep"
+        assert set(brought) == {(at_judge, "Bearer right"), (at_rollout, None)}
+        monkeypatch.setenv("SOME_KEY", "wrong")
+        with pytest.raises(SleepModeError, match=r"refuses the key \(.*401\): check what SOME_KEY holds"):
+            all_asleep(turns, print)
+        with pytest.raises(SleepModeError, match=r"refuses the key \(.*401\): set judge\.api_key_env"):
+            all_asleep(keyless, print)
 
 
 @pytest.mark.parametrize(

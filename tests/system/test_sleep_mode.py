@@ -39,6 +39,7 @@ def served(routes: list[web.RouteDef]) -> Iterator[Any]:
         setting="judge.deadline_s",
         start="serve.py --sleep-mode",
         clock=Clock(),
+        key="set judge.api_key_env",
     )
     try:
         yield mode, lambda work: loop.run(work, GUARD_S), lambda: loop.run(runner.cleanup(), GUARD_S)
@@ -80,6 +81,26 @@ def test_a_server_without_sleep_mode_is_refused_with_the_command_for_one() -> No
     on_cpu = Sleeper("judge", SharedDevices(), enabled=False, state="awake", share=None)
     with served(on_cpu.routes()) as (mode, run, _):
         assert run(mode.check()) is None
+
+
+@pytest.mark.parametrize(
+    ("status", "told"),
+    [
+        (401, r"refuses the key \(GET /is_sleeping: 401\): set judge\.api_key_env"),
+        (403, r"refuses the key \(GET /is_sleeping: 403\): set judge\.api_key_env"),
+        (405, r"no sleep mode .*405.*serve\.py --sleep-mode"),
+        (429, r"answers GET /is_sleeping with 429: the reason"),
+    ],
+)
+def test_a_refusal_is_told_by_its_kind(status: int, told: str) -> None:
+    async def refuse(_: web.Request) -> web.Response:
+        return web.Response(status=status, text="the reason")
+
+    with (
+        served([web.get("/is_sleeping", refuse)]) as (mode, run, _),
+        pytest.raises(SleepModeError, match=told),
+    ):
+        run(mode.check())
 
 
 def test_a_server_that_keeps_its_memory_is_an_error_and_one_that_is_gone_is_told_apart() -> None:

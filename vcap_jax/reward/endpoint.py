@@ -29,7 +29,7 @@ from vcap_jax.reward.http_answers import (
 from vcap_jax.reward.media_cache import Lru
 from vcap_jax.reward.prompts import ChatMessage, ContentPart
 from vcap_jax.reward.question import newer_length, wants_newer_length
-from vcap_jax.reward.role import Role
+from vcap_jax.reward.role import Role, key_remedy
 from vcap_jax.system.clock import Clock
 from vcap_jax.system.connection_errors import broken_connection
 from vcap_jax.system.sleep_mode import ServerGone, SleepMode, SleepModeError
@@ -94,7 +94,7 @@ class Endpoint:
         self._session, self._clock, self._role = session, clock, role
         self._deadline_s, self._temperature = config.deadline_s, config.temperature
         self._by_uuid = {"auto": None, "always": True, "never": False}[config.media_uuid]
-        self._named_model, self._key_variable = config.model, config.api_key_env
+        self._named_model, self._key_remedy = config.model, key_remedy(config.api_key_env, role)
         self._placeholders: dict[str, int | None] = {}
         self._sleep_mode: SleepMode | None = None
         if config.sleep_mode:
@@ -106,6 +106,7 @@ class Endpoint:
                 setting=f"{role.settings}.deadline_s",
                 start="gpu_judge/serve.py --sleep-mode",
                 clock=clock,
+                key=self._key_remedy,
             )
         self._its_turn = self._can_sleep = self._newer_length = False
         self._turning = asyncio.Lock()
@@ -352,14 +353,8 @@ class Endpoint:
 
     def _check_key(self, reply: Reply) -> None:
         if reply.status in (401, 403):
-            variable = self._key_variable
-            remedy = (
-                f"set {self._role.key} to the name of the environment variable that holds it"
-                if variable is None
-                else f"check what {variable} holds, the environment variable that {self._role.key} names"
-            )
             raise JudgeUnavailable(
-                f"{self.base} refuses the key ({reply.status}: {error_message(reply.raw)}): {remedy}"
+                f"{self.base} refuses the key ({reply.status}: {error_message(reply.raw)}): {self._key_remedy}"
             )
 
 

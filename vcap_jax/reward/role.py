@@ -32,6 +32,13 @@ class Role:
 JUDGE = Role()
 
 
+def key_remedy(api_key_env: str | None, role: Role) -> str:
+    """What to do where the key of that variable is refused, or that there is none."""
+    if api_key_env is None:
+        return f"set {role.key} to the name of the environment variable that holds it"
+    return f"check what {api_key_env} holds, the environment variable that {role.key} names"
+
+
 def authorisation(api_key_env: str | None, role: Role) -> dict[str, str]:
     """The header with the key. Raises JudgeUnavailable if the variable that should hold it is not set, or holds what no
     header does."""

@@ -11,6 +11,7 @@ import jax
 
 from vcap_jax.configuration import ConfigError
 from vcap_jax.reward.http_answers import base_url
+from vcap_jax.reward.role import JUDGE, authorisation, key_remedy
 from vcap_jax.run.config import RunConfig
 from vcap_jax.system.clock import Clock
 from vcap_jax.system.sleep_mode import Level, ServerGone, SleepMode
@@ -25,7 +26,8 @@ def all_asleep(config: RunConfig, say: Callable[[str], None]) -> None:
     """Has the servers sleep that take turns with the policy; a killed run may have left one awake.
 
     One that does not answer holds no memory, and is waited for when its turn comes. Nothing is asked where nobody takes
-    turns. Raises SleepModeError for a server without sleep mode, ConfigError for one that takes memory which JAX keeps.
+    turns. Raises SleepModeError for a server without sleep mode or one that refuses the judge's key, JudgeUnavailable
+    where that is not set, ConfigError for a server that takes memory which JAX keeps.
     """
     shares = asyncio.run(_asleep(config, say))
     if shares and jax.local_devices()[0].platform == "gpu":
@@ -56,18 +58,22 @@ def check_shares(shares: Mapping[str, float], kept: float | None) -> None:
             )
 
 
-def _sharing(config: RunConfig, session: aiohttp.ClientSession) -> Iterator[tuple[SleepMode, Level]]:
-    """The servers that take turns with the policy, and the level of their sleep."""
+def _sharing(
+    config: RunConfig, judging: aiohttp.ClientSession, session: aiohttp.ClientSession
+) -> Iterator[tuple[SleepMode, Level]]:
+    """The servers that take turns with the policy, and the level of their sleep. judging: the session that has the
+    judge's key."""
     judge, vllm = config.judge, config.rollout.vllm
     for url in judge.urls if judge.sleep_mode else ():
         mode = SleepMode(
             base_url(url).removesuffix("/v1"),
             f"the judge at {url}",
-            lambda: session,
+            lambda: judging,
             limit_s=judge.deadline_s,
             setting="judge.deadline_s",
             start="gpu_judge/serve.py --sleep-mode",
             clock=Clock(),
+            key=key_remedy(judge.api_key_env, JUDGE),
         )
         yield mode, 1
     for url in vllm.urls if config.rollout.engine == "vllm" and vllm.sleep_mode else ():
@@ -83,11 +89,16 @@ def _sharing(config: RunConfig, session: aiohttp.ClientSession) -> Iterator[tupl
         yield mode, 2
 
 
+def _session(headers: Mapping[str, str]) -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True), headers=headers)
+
+
 async def _asleep(config: RunConfig, say: Callable[[str], None]) -> dict[str, float]:
     """The share of each GPU's memory that servers take when they are awake, of those that answer and tell."""
     shares: dict[str, float] = {}
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True)) as session:
-        for mode, level in _sharing(config, session):
+    key = authorisation(config.judge.api_key_env if config.judge.sleep_mode else None, JUDGE)
+    async with _session(key) as judging, _session({}) as session:
+        for mode, level in _sharing(config, judging, session):
             waiting = Waiting(mode.who, say, limit_s=mode.limit_s, setting=mode.setting)
             try:
                 async with telling(waiting, lambda: "it is asked whether it sleeps", Clock()):

@@ -39,7 +39,8 @@ class SleepMode:
     """Of the server at ``root``, in one event loop.
 
     who: the server in words. session: gives the open HTTP session. limit_s: for one answer; setting: the
-    configuration's name of that limit. start: the command that starts such a server with sleep mode.
+    configuration's name of that limit. start: the command that starts such a server with sleep mode. key: what to do
+    where it refuses the key that the session brings, or that there is none.
     """
 
     def __init__(
@@ -52,8 +53,9 @@ class SleepMode:
         setting: str,
         start: str,
         clock: Clock,
+        key: str = "start it without one",
     ) -> None:
-        self._root, self.who, self._session = root, who, session
+        self._key, self._root, self.who, self._session = key, root, who, session
         self.limit_s, self.setting, self._start, self._clock = limit_s, setting, start, clock
 
     async def check(self) -> float | None:
@@ -139,9 +141,15 @@ class SleepMode:
             ) from error
         if status >= 500:
             raise broken(f"{method} {path} was answered with {status}: {text[:_SHOWN].strip()}")
-        if status != 200:
+        if status in (401, 403):
+            raise SleepModeError(f"{self.who} refuses the key ({method} {path}: {status}): {self._key}")
+        if status in (404, 405):
             raise SleepModeError(
                 f"{self.who} has no sleep mode ({method} {path}: {status}): start it with {self._start}"
+            )
+        if status != 200:
+            raise SleepModeError(
+                f"{self.who} answers {method} {path} with {status}: {text[:_SHOWN].strip()}: is this a vLLM server?"
             )
         try:
             return parse_json(text) if text else None
