@@ -224,6 +224,9 @@ def test_addresses_are_checked() -> None:
         JudgeConfig(urls=("http://a:1", "http://a:1/v1"))
     with pytest.raises(ValueError, match="holds a password, which messages would show"):
         JudgeConfig(urls=("http://user:secret@a:1",))
+    for tail in ("?api-version=1", "/v1#here"):
+        with pytest.raises(ValueError, match=r"leave out \? and #"):
+            JudgeConfig(urls=(f"http://a:1{tail}",))
     with pytest.raises(ValueError, match=r"cannot be read \(Invalid IPv6 URL\)"):
         JudgeConfig(urls=("http://[::1:1",))
 

@@ -229,6 +229,18 @@ def test_a_model_that_is_to_be_asked_at_another_temperature_is_refused_at_once(
     assert ready(settings(temperature=1.0)) == "the-judge"
 
 
+def test_an_address_without_a_model_list_and_no_named_model_is_refused_with_the_form_of_addresses(
+    judge: Any, settings: Any
+) -> None:
+    for path in ("/v1/chat/completions", "/prefix"):
+        url = judge.url.removesuffix("/v1") + path
+        with pytest.raises(
+            JudgeUnavailable,
+            match=rf"{url}/models is not there.*judge\.urls \(http://HOST:PORT,.*/PREFIX/v1\).*judge\.model",
+        ):
+            ready(settings(urls=(url,)))
+
+
 def test_a_key_that_is_refused_is_named_by_its_variable(
     judge: Any, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

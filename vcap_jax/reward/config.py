@@ -245,6 +245,8 @@ def _addresses(urls: tuple[str, ...]) -> tuple[str, ...]:
         secret = any("@" in urlsplit(url).netloc for url in urls)
     except ValueError as error:  # a bracket that is not closed
         raise ValueError(f"an address cannot be read ({error})") from error
+    if any(mark in url for url in urls for mark in "?#"):
+        raise ValueError("an address ends with its path: leave out ? and # and what follows")
     if secret:
         raise ValueError(
             "an address holds a password, which messages would show: leave it out, and name the variable that "
@@ -261,8 +263,9 @@ class JudgeConfig:
 
     urls: Annotated[tuple[str, ...], AfterValidator(_addresses)] = ()
     """Base addresses, e.g. [http://127.0.0.1:8000/v1, http://127.0.0.1:8001/v1]; a bare host gets
-    /v1. A group always goes to the same one as long as that one answers, so that its caches serve
-    the group. Empty: whoever starts the run starts the embedded judge and fills it in."""
+    /v1; with a path give it whole (http://HOST/PREFIX/v1). A group always goes to the same one as long
+    as that one answers, so that its caches serve the group. Empty: whoever starts the run starts the
+    embedded judge and fills it in."""
     model: str | None = None
     """null takes the only model that the servers list; all must have the same."""
     api_key_env: str | None = None

@@ -128,8 +128,14 @@ class EndpointPool:
         """Raises JudgeUnavailable unless the endpoint serves the judge's model."""
         wanted = self._config.model or self._model
         if wanted is None:
-            if len(card.models) != 1:
-                listed = ", ".join(card.models[:20]) or "none"
+            if not card.models:
+                raise JudgeUnavailable(
+                    f"{endpoint.base}/models is not there, or names none: check {self.role.addresses} "
+                    "(http://HOST:PORT, or http://HOST/PREFIX/v1); for a server without a list name its model in "
+                    f"{self.role.model}"
+                )
+            if len(card.models) > 1:
+                listed = ", ".join(card.models[:20])
                 raise JudgeUnavailable(
                     f"{endpoint.base} lists {len(card.models)} models ({listed}): name one in {self.role.model}"
                 )
