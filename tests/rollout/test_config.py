@@ -21,6 +21,25 @@ def test_loopback_addresses_pass():
     VllmConfig(urls=("http://127.0.0.1:8100", "http://localhost:8100", "http://[::1]:8100"))
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://127.0.0.1:8100/v1",
+        "http://127.0.0.1:8100/v1/",
+        "http://127.0.0.1:8100?",
+        "http://127.0.0.1:8100#",
+        "http://user:password@127.0.0.1:8100",
+    ],
+)
+def test_an_address_is_a_host_and_a_port_alone(url):
+    with pytest.raises(ValueError, match=r"urls\.0\n.*http://127\.0\.0\.1:PORT alone: without /v1"):
+        VllmConfig(urls=(url,))
+
+
+def test_a_trailing_slash_passes():
+    VllmConfig(urls=("http://127.0.0.1:8100/",))
+
+
 @pytest.mark.parametrize("again", ["http://127.0.0.1:8100", "http://127.0.0.1:8100/"])
 def test_an_address_that_is_named_twice_is_refused(again):
     with pytest.raises(ValueError, match=r"VllmConfig\nurls\n.*named twice"):

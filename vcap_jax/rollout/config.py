@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field
 
@@ -22,11 +23,16 @@ def _each_once(names: tuple[Offloaded, ...]) -> tuple[Offloaded, ...]:
 
 
 def _loopback(url: str) -> str:
-    """Raises ValueError unless ``url`` is http on this machine's loopback interface."""
+    """Raises ValueError unless ``url`` is http on this machine's loopback interface, and nothing more."""
     if not on_loopback(url):
         raise ValueError(
             "new weights are loaded over routes without a password and from files of this machine, so the address "
             "must be http://127.0.0.1:PORT"
+        )
+    parts = urlsplit(url)
+    if parts.path.strip("/") or "@" in parts.netloc or "?" in url or "#" in url:
+        raise ValueError(
+            "the address must be http://127.0.0.1:PORT alone: without /v1 or another path, a user, ? or #"
         )
     return url
 
