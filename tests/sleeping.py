@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Literal
 
 from aiohttp import web
 
 State = Literal["awake", "weights", "asleep"]
 """weights: of a server that was asked to wake these up alone."""
+
+
+async def at_once() -> None:
+    """Nothing comes before an answer."""
 
 
 class SharedDevices:
@@ -46,6 +50,7 @@ class Sleeper:
         self.broken = set(broken)
         self.has_weights = True
         self.on_wake: Callable[[], None] = lambda: None
+        self.before_info: Callable[[], Awaitable[object]] = at_once
         self.away = 0
         """So many requests find nobody there; then it has been started anew, awake."""
         devices.sleepers.append(self)
@@ -97,6 +102,7 @@ class Sleeper:
             "cache_config": {"gpu_memory_utilization": 0.92 if self._share is None else self._share},
         }
         assert request.query["config_format"] == "json"
+        await self.before_info()
         return self._failure(request) or web.json_response({"vllm_config": config})
 
     async def _sleep(self, request: web.Request) -> web.Response:

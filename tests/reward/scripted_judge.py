@@ -14,7 +14,7 @@ from aiohttp import web
 
 from tests.listening import accept_no_more
 from tests.patience import GUARD_S
-from tests.sleeping import Sleeper
+from tests.sleeping import Sleeper, at_once
 from vcap_jax.reward.endpoint import GREETED
 from vcap_jax.run.trial_question import TRIAL
 from vcap_jax.system.event_loop import LoopThread
@@ -69,10 +69,6 @@ def greets(body: dict[str, Any]) -> bool:
 def tries(body: dict[str, Any]) -> bool:
     """Whether it is the trial question of a run."""
     return f"\n{TRIAL}\n" in prompt_text(body)
-
-
-async def at_once() -> None:
-    """Nothing comes before an answer."""
 
 
 class ScriptedJudge:

@@ -242,6 +242,30 @@ def test_one_of_two_that_is_lost_in_its_sleep_is_replaced_by_the_other(
     assert any("the other endpoints take its groups" in line for line in clients.said)
 
 
+def test_a_judges_first_answer_may_take_as_long_as_it_may_take_to_be_ready(
+    sharing: ScriptedJudge, config: JudgeConfig, clock: FakeClock
+) -> None:
+    clients = Clients(replace(config, deadline_s=120, ready_timeout_s=600), clock)
+
+    async def slowly() -> None:
+        clock.advance_threadsafe(200)
+        while not clients.said:
+            await asyncio.sleep(0.001)
+
+    async def work(client: JudgeClient) -> None:
+        for _ in range(2):
+            await client.begin_turn()
+            await client.end_turn()
+
+    assert sharing.sleeper is not None
+    sharing.sleeper.before_info = slowly
+    clients.run(work)
+    assert clock.now() == 1200  # it is asked once
+    assert clients.said == [
+        f"waiting for the judge at {sharing.url} for 200 s: it wakes up; giving up after 600 s (judge.ready_timeout_s)"
+    ]
+
+
 def test_a_judge_that_keeps_its_memory_ends_the_run_with_the_remedy(
     config: JudgeConfig, sharing: ScriptedJudge
 ) -> None:

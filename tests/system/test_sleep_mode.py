@@ -10,15 +10,18 @@ import aiohttp
 import pytest
 from aiohttp import web
 
+from tests.fake_clock import FakeClock
 from tests.patience import GUARD_S
 from tests.sleeping import SharedDevices, Sleeper
 from vcap_jax.system.clock import Clock
 from vcap_jax.system.event_loop import LoopThread
-from vcap_jax.system.sleep_mode import ServerGone, SleepMode, SleepModeError
+from vcap_jax.system.sleep_mode import Limit, ServerGone, SleepMode, SleepModeError
 
 
 @contextmanager
-def served(routes: list[web.RouteDef]) -> Iterator[Any]:
+def served(
+    routes: list[web.RouteDef], clock: Clock | None = None, first_s: float = GUARD_S, limit_s: float = GUARD_S
+) -> Iterator[Any]:
     """A function that runs a coroutine of the sleep mode of a server with these routes."""
     loop = LoopThread("sleep mode")
 
@@ -35,10 +38,10 @@ def served(routes: list[web.RouteDef]) -> Iterator[Any]:
         f"http://127.0.0.1:{runner.addresses[0][1]}",
         "the judge at X",
         lambda: session,
-        limit_s=GUARD_S,
-        setting="judge.deadline_s",
+        first=Limit(first_s, "judge.ready_timeout_s"),
+        limit=Limit(limit_s, "judge.deadline_s"),
         start="serve.py --sleep-mode",
-        clock=Clock(),
+        clock=clock or Clock(),
         key="set judge.api_key_env",
     )
     try:
@@ -99,6 +102,33 @@ def test_a_refusal_is_told_by_its_kind(status: int, told: str) -> None:
     with (
         served([web.get("/is_sleeping", refuse)]) as (mode, run, _),
         pytest.raises(SleepModeError, match=told),
+    ):
+        run(mode.check())
+
+
+def test_only_a_servers_first_word_of_how_it_was_started_may_take_long() -> None:
+    """vLLM collects what it runs on before it answers that, once."""
+    clock, sleeper = FakeClock(), Sleeper("judge", SharedDevices(), state="awake")
+
+    async def slowly() -> None:
+        clock.advance(200)
+
+    sleeper.before_info = slowly
+    with served(sleeper.routes(), clock, 600, 120) as (mode, run, _):
+        assert run(mode.check()) == 0.3
+    with (
+        served(sleeper.routes(), clock, 150, 120) as (mode, run, _),
+        pytest.raises(ServerGone, match=r"/server_info.* within 150 s \(judge\.ready_timeout_s\)"),
+    ):
+        run(mode.check())
+
+    async def hangs(_: web.Request) -> web.Response:
+        clock.advance(200)
+        return web.json_response({"is_sleeping": False})
+
+    with (
+        served([web.get("/is_sleeping", hangs)], clock, 600, 120) as (mode, run, _),
+        pytest.raises(ServerGone, match=r"/is_sleeping .* within 120 s \(judge\.deadline_s\)"),
     ):
         run(mode.check())
 

@@ -117,7 +117,7 @@ class JudgeClient:
     async def begin_turn(self) -> None:
         """With ``judge.sleep_mode``: wakes the servers up, and puts the questions that were held. Raises
         JudgeUnavailable for a server that has no sleep mode."""
-        await begin_turn(self._pool, self._config.deadline_s)
+        await begin_turn(self._pool, self._config)
 
     async def end_turn(self) -> None:
         """Has the servers sleep. Raises JudgeUnavailable for one that does not."""

@@ -32,7 +32,7 @@ from vcap_jax.reward.question import newer_length, wants_newer_length
 from vcap_jax.reward.role import Role, key_remedy
 from vcap_jax.system.clock import Clock
 from vcap_jax.system.connection_errors import broken_connection
-from vcap_jax.system.sleep_mode import ServerGone, SleepMode, SleepModeError
+from vcap_jax.system.sleep_mode import Limit, ServerGone, SleepMode, SleepModeError
 
 _PROBE_S = 10.0
 _CONNECT_S = 10.0
@@ -67,7 +67,8 @@ class Endpoint:
     that it is computing for the first time. seen: media tokens of the prompts that were checked, by media.
     told_lost: when the user was told that it does not answer; None while there is nothing to take back.
     echoes: it has given back the identity of a request. greeted: it takes a greeting, as far as is known.
-    introduction: held while it is asked what it is. With ``judge.sleep_mode`` it sleeps outside of turns.
+    introduction: held while it is asked what it is. With ``judge.sleep_mode`` it sleeps outside of turns; can_sleep: it
+    has said that it can.
     """
 
     def __init__(
@@ -102,13 +103,13 @@ class Endpoint:
                 self.root,
                 f"{role.who} at {self.base}",
                 session,
-                limit_s=config.deadline_s,
-                setting=f"{role.settings}.deadline_s",
+                first=Limit(config.ready_timeout_s, f"{role.settings}.ready_timeout_s"),
+                limit=Limit(config.deadline_s, f"{role.settings}.deadline_s"),
                 start="gpu_judge/serve.py --sleep-mode",
                 clock=clock,
                 key=self._key_remedy,
             )
-        self._its_turn = self._can_sleep = self._newer_length = False
+        self._its_turn = self.can_sleep = self._newer_length = False
         self._turning = asyncio.Lock()
 
     @property
@@ -135,7 +136,7 @@ class Endpoint:
         """The server may have been started anew: nothing it was given can be relied on."""
         for memory in (self.kept, self.warm, self.seen):
             memory.clear()
-        self.card, self.echoes, self._can_sleep, self._newer_length = None, False, False, False
+        self.card, self.echoes, self.can_sleep, self._newer_length = None, False, False, False
         self._placeholders.clear()
 
     async def begin_turn(self) -> None:
@@ -161,9 +162,9 @@ class Endpoint:
             if self._sleep_mode is None or not self._its_turn:
                 return
             with _as_judge_errors():
-                if not self._can_sleep:
+                if not self.can_sleep:
                     await self._sleep_mode.check()
-                    self._can_sleep = True
+                    self.can_sleep = True
                 await self._sleep_mode.wake_up()
 
     async def introduce(self) -> None:

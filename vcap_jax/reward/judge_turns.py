@@ -7,18 +7,22 @@ from __future__ import annotations
 
 import asyncio
 
+from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.reward.endpoint import Endpoint
 from vcap_jax.reward.endpoints import EndpointPool
 from vcap_jax.reward.errors import NotReachable
 from vcap_jax.system.waiting import telling
 
 
-async def begin_turn(pool: EndpointPool, limit_s: float) -> None:
+async def begin_turn(pool: EndpointPool, config: JudgeConfig) -> None:
     """Wakes the endpoints up; questions that were held go on their way.
 
-    One that is not there is left out until it is back, as in an outage that begins now. limit_s: for each of its
-    answers (``judge.deadline_s``). Raises JudgeUnavailable for a server that has no sleep mode.
+    One that is not there is left out until it is back, as in an outage that begins now. Raises JudgeUnavailable for a
+    server that has no sleep mode.
     """
+    limit_s, setting = config.deadline_s, "deadline_s"
+    if not all(endpoint.can_sleep for endpoint in pool.endpoints):  # their first answer may take longer
+        limit_s, setting = config.ready_timeout_s, "ready_timeout_s"
 
     async def woken(endpoint: Endpoint) -> str | None:
         try:
@@ -28,7 +32,7 @@ async def begin_turn(pool: EndpointPool, limit_s: float) -> None:
         return None
 
     async with telling(
-        pool.waiting(limit_s, f"{pool.role.settings}.deadline_s"), lambda: "it wakes up", pool.clock
+        pool.waiting(limit_s, f"{pool.role.settings}.{setting}"), lambda: "it wakes up", pool.clock
     ):
         found = await asyncio.gather(*map(woken, pool.endpoints))
     pool.turn.set()
@@ -42,7 +46,7 @@ async def begin_turn(pool: EndpointPool, limit_s: float) -> None:
 
 
 async def end_turn(pool: EndpointPool, limit_s: float) -> None:
-    """Has the endpoints sleep; questions are held from now on. limit_s: as in ``begin_turn``.
+    """Has the endpoints sleep; questions are held from now on. limit_s: for each answer (``judge.deadline_s``).
 
     One that is not there holds no memory, and is looked for when the next turn begins. Raises JudgeUnavailable for one
     that keeps its memory.

@@ -17,10 +17,10 @@ import aiohttp
 
 from vcap_jax.system.after_process import runs
 from vcap_jax.system.clock import Clock
-from vcap_jax.system.sleep_mode import ServerGone, SleepMode, SleepModeError
+from vcap_jax.system.sleep_mode import Limit, ServerGone, SleepMode, SleepModeError
 
 _POLL_S = 0.5
-_LIMIT_S = 300.0
+_LIMIT = Limit(300.0, "a limit of this program")
 _FRESH = "default"
 """What vLLM calls the weights that it came up with."""
 
@@ -36,8 +36,8 @@ async def fall_asleep(url: str, pid: int, *, clock: Clock | None = None) -> bool
             url,
             f"the rollout server at {url}",
             lambda: session,
-            limit_s=_LIMIT_S,
-            setting="a limit of this program",
+            first=_LIMIT,
+            limit=_LIMIT,
             start="launch/serve_rollout.py --sleep-mode",
             clock=clock,
         )

@@ -25,7 +25,7 @@ from vcap_jax.system.event_loop import LoopThread
 from vcap_jax.system.in_work import arrived, until_ended
 from vcap_jax.system.json_values import JsonDict, JsonObject, JsonValue, parse_json
 from vcap_jax.system.shutdown import requested
-from vcap_jax.system.sleep_mode import ServerGone, SleepMode, SleepModeError
+from vcap_jax.system.sleep_mode import Limit, ServerGone, SleepMode, SleepModeError
 from vcap_jax.system.waiting import EVERY_S, Waiting, telling
 
 T = TypeVar("T")
@@ -46,6 +46,12 @@ _QUIET_S = 60.0
 
 class ServerLost(RolloutError):
     """A server is gone, broken, or was started anew since it was given weights: it is worth waiting for."""
+
+
+def first_word(settings: VllmConfig) -> Limit:
+    """For the first answer of a server that takes turns: as long as one that is still starting is waited for, and no
+    less than for any other."""
+    return max(Limit(settings.outage_timeout_s, _OUTAGE), Limit(settings.load_timeout_s, _LOAD))
 
 
 def rollout_session() -> aiohttp.ClientSession:
@@ -93,8 +99,8 @@ class VllmServer:
                 self.url,
                 f"the rollout server at {self.url}",
                 lambda: session,
-                limit_s=settings.load_timeout_s,
-                setting=_LOAD,
+                first=first_word(settings),
+                limit=Limit(settings.load_timeout_s, _LOAD),
                 start="launch/serve_rollout.py --sleep-mode",
                 clock=self._clock,
             )
@@ -102,17 +108,16 @@ class VllmServer:
     async def check_sleep_mode(self) -> None:
         """Verifies that the server can sleep, if it is to."""
         if self._sleep_mode is not None:
-            with _as_rollout_errors(self.url):
-                await self._sleep_mode.check()
+            await self._turns("it says how it was started", self._sleep_mode.check(), self._sleep_mode.first)
 
     async def sleep(self) -> None:
         """Returns once it sleeps, without weights. Only for servers with ``rollout.vllm.sleep_mode``."""
         assert self._sleep_mode is not None
         await self._turns("it falls asleep", self._sleep_mode.sleep(2))
 
-    async def _turns(self, how: str, work: Coroutine[object, object, T]) -> T:
+    async def _turns(self, how: str, work: Coroutine[object, object, T], limit: Limit | None = None) -> T:
         """What ``work`` of sleep mode comes to; waiting for it is told."""
-        async with telling(self._waiting(_LOAD), lambda: how, self._clock):
+        async with telling(self._waiting(limit.setting if limit else _LOAD), lambda: how, self._clock):
             with _as_rollout_errors(self.url):
                 return await work
 

@@ -12,9 +12,10 @@ import jax
 from vcap_jax.configuration import ConfigError
 from vcap_jax.reward.http_answers import base_url
 from vcap_jax.reward.role import JUDGE, authorisation, key_remedy
+from vcap_jax.rollout.vllm_server import first_word
 from vcap_jax.run.config import RunConfig
 from vcap_jax.system.clock import Clock
-from vcap_jax.system.sleep_mode import Level, ServerGone, SleepMode
+from vcap_jax.system.sleep_mode import Level, Limit, ServerGone, SleepMode
 from vcap_jax.system.waiting import Waiting, telling
 
 FRACTIONS = ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION")
@@ -69,8 +70,8 @@ def _sharing(
             base_url(url).removesuffix("/v1"),
             f"the judge at {url}",
             lambda: judging,
-            limit_s=judge.deadline_s,
-            setting="judge.deadline_s",
+            first=Limit(judge.ready_timeout_s, "judge.ready_timeout_s"),
+            limit=Limit(judge.deadline_s, "judge.deadline_s"),
             start="gpu_judge/serve.py --sleep-mode",
             clock=Clock(),
             key=key_remedy(judge.api_key_env, JUDGE),
@@ -81,8 +82,8 @@ def _sharing(
             url.rstrip("/"),
             f"the rollout server at {url}",
             lambda: session,
-            limit_s=vllm.load_timeout_s,
-            setting="rollout.vllm.load_timeout_s",
+            first=first_word(vllm),
+            limit=Limit(vllm.load_timeout_s, "rollout.vllm.load_timeout_s"),
             start="launch/serve_rollout.py --sleep-mode",
             clock=Clock(),
         )
@@ -99,7 +100,7 @@ async def _asleep(config: RunConfig, say: Callable[[str], None]) -> dict[str, fl
     key = authorisation(config.judge.api_key_env if config.judge.sleep_mode else None, JUDGE)
     async with _session(key) as judging, _session({}) as session:
         for mode, level in _sharing(config, judging, session):
-            waiting = Waiting(mode.who, say, limit_s=mode.limit_s, setting=mode.setting)
+            waiting = Waiting(mode.who, say, limit_s=mode.first.seconds, setting=mode.first.setting)
             try:
                 async with telling(waiting, lambda: "it is asked whether it sleeps", Clock()):
                     share = await mode.check()

@@ -7,7 +7,7 @@ that reach a sleeping server are answered when it is awake again, so nothing is 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import aiohttp
 
@@ -25,6 +25,13 @@ memory up to a power of two (Qwen3-VL-8B's 16.3 GiB to 22.6)."""
 """1: the weights wait in the host's memory. 2: they are gone, and must be given again. Either forgets all caches."""
 
 
+class Limit(NamedTuple):
+    """For one answer. setting: the configuration's name of it."""
+
+    seconds: float
+    setting: str
+
+
 class SleepModeError(VCapError, RuntimeError):
     """A server that is there, and does not sleep or wake up as asked; the message says what to do."""
 
@@ -38,9 +45,9 @@ class ServerGone(Exception):
 class SleepMode:
     """Of the server at ``root``, in one event loop.
 
-    who: the server in words. session: gives the open HTTP session. limit_s: for one answer; setting: the
-    configuration's name of that limit. start: the command that starts such a server with sleep mode. key: what to do
-    where it refuses the key that the session brings, or that there is none.
+    who: the server in words. session: gives the open HTTP session. first: for the answer that it makes once, of how it
+    was started (vLLM collects what it runs on for that); limit: for any other. start: the command that starts such a
+    server with sleep mode. key: what to do where it refuses the key that the session brings, or that there is none.
     """
 
     def __init__(
@@ -49,14 +56,14 @@ class SleepMode:
         who: str,
         session: Callable[[], aiohttp.ClientSession],
         *,
-        limit_s: float,
-        setting: str,
+        first: Limit,
+        limit: Limit,
         start: str,
         clock: Clock,
         key: str = "start it without one",
     ) -> None:
         self._key, self._root, self.who, self._session = key, root, who, session
-        self.limit_s, self.setting, self._start, self._clock = limit_s, setting, start, clock
+        self.first, self._limit, self._start, self._clock = first, limit, start, clock
 
     async def check(self) -> float | None:
         """The share of each of its GPUs' memory that it takes when it is awake; None of a server on the CPU.
@@ -65,7 +72,7 @@ class SleepMode:
         SleepModeError for a server that has none, ServerGone for one that is not there.
         """
         await self.sleeps()
-        told = await self._asked("GET", "/server_info?config_format=json")
+        told = await self._asked("GET", "/server_info?config_format=json", limit=self.first)
         if _part(told, "vllm_config", "device_config", "device") == "cpu":
             return None
         if _part(told, "vllm_config", "model_config", "enable_sleep_mode") is not True:
@@ -122,12 +129,18 @@ class SleepMode:
             )
 
     async def _asked(
-        self, method: str, path: str, *, broken: type[SleepModeError] | type[ServerGone] = ServerGone
+        self,
+        method: str,
+        path: str,
+        *,
+        limit: Limit | None = None,
+        broken: type[SleepModeError] | type[ServerGone] = ServerGone,
     ) -> JsonValue:
         """The answer. broken: raised where there is none in time, or the server says that it is broken."""
+        limit = limit or self._limit
         try:
             async with (
-                self._clock.deadline(self.limit_s),
+                self._clock.deadline(limit.seconds),
                 self._session().request(
                     method, self._root + path, timeout=aiohttp.ClientTimeout(total=None)
                 ) as response,
@@ -137,7 +150,7 @@ class SleepMode:
             raise ServerGone(f"{method} {path} failed: {broken_connection(error)}") from error
         except TimeoutError as error:
             raise broken(
-                f"{method} {path} was not answered within {self.limit_s:g} s ({self.setting})"
+                f"{method} {path} was not answered within {limit.seconds:g} s ({limit.setting})"
             ) from error
         if status >= 500:
             raise broken(f"{method} {path} was answered with {status}: {text[:_SHOWN].strip()}")
