@@ -241,6 +241,35 @@ def test_an_address_without_a_model_list_and_no_named_model_is_refused_with_the_
             ready(settings(urls=(url,)))
 
 
+def test_a_judge_on_the_internet_is_asked_through_the_proxy_which_sees_neither_question_nor_key(
+    settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[bytes] = []
+
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(b"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    async def run() -> str | None:
+        async with await asyncio.start_server(refuse, "127.0.0.1", 0) as proxy:
+            port = proxy.sockets[0].getsockname()[1]
+            monkeypatch.setenv("HTTPS_PROXY", f"http://user:secret@127.0.0.1:{port}")
+            monkeypatch.setenv("https_proxy", f"http://user:secret@127.0.0.1:{port}")
+            async with JudgeClient(
+                settings(urls=("https://api.example.org",), api_key_env="SOME_KEY")
+            ) as client:
+                return (await client.look() or "").replace(str(port), "PORT")
+
+    monkeypatch.setenv("SOME_KEY", "abc")
+    assert asyncio.run(run()) == (
+        "the proxy answers 407 Proxy Authentication Required (through HTTPS_PROXY, 127.0.0.1:PORT)"
+    )
+    assert asked[0].startswith(b"CONNECT api.example.org:443 ")
+    assert b"abc" not in asked[0]
+
+
 def test_a_key_that_is_refused_is_named_by_its_variable(
     judge: Any, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

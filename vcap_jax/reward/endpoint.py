@@ -32,6 +32,7 @@ from vcap_jax.reward.question import newer_length, wants_newer_length
 from vcap_jax.reward.role import Role, key_remedy
 from vcap_jax.system.clock import Clock
 from vcap_jax.system.connection_errors import broken_connection
+from vcap_jax.system.proxies import https_proxy, without_secret
 from vcap_jax.system.sleep_mode import Limit, ServerGone, SleepMode, SleepModeError
 
 _PROBE_S = 10.0
@@ -81,6 +82,7 @@ class Endpoint:
     ) -> None:
         self.base = base_url(url)
         self.root = self.base.removesuffix("/v1")
+        self._proxy = https_proxy(self.base)
         self.breaker = CircuitBreaker(config.breaker_failures, clock.now)
         self.places = asyncio.Semaphore(config.concurrency)
         self.card: ServerCard | None = None
@@ -301,7 +303,13 @@ class Endpoint:
             async with (
                 self._clock.deadline(limit_s),
                 request(
-                    method, url, json=body, timeout=timeout, headers=headers, allow_redirects=False
+                    method,
+                    url,
+                    json=body,
+                    timeout=timeout,
+                    headers=headers,
+                    allow_redirects=False,
+                    proxy=self._proxy,
                 ) as response,
             ):
                 raw = await _bounded(response)
@@ -315,7 +323,8 @@ class Endpoint:
         except (aiohttp.InvalidURL, UnicodeError) as error:  # a host's name with an empty label
             raise JudgeUnavailable(f"{url} is no address; check {self._role.addresses}") from error
         except aiohttp.ClientError as error:
-            raise NotReachable(broken_connection(error)) from error
+            through = f" (through HTTPS_PROXY, {without_secret(self._proxy)})" if self._proxy else ""
+            raise NotReachable(f"{broken_connection(error)}{through}") from error
         except TimeoutError as error:
             raise TimeoutError(f"no answer in {limit_s:g} s") from error
 

@@ -24,6 +24,8 @@ def broken_connection(error: Exception) -> str:
         return "the server closed the connection without an answer"
     if isinstance(error, OSError) and error.errno in (errno.ECONNRESET, errno.EPIPE):
         return "the server broke the connection"
+    if isinstance(error, aiohttp.ClientHttpProxyError):  # whose own words hold the proxy's password
+        return f"the proxy answers {error.status} {error.message}"
     if isinstance(error, aiohttp.ClientResponseError):
         return f"what answers is not HTTP ({error.message})"
     return f"{type(error).__name__}: {' '.join(str(error).split())}"  # some have several lines
