@@ -158,6 +158,10 @@ def without_ids(answer):
     del answer["choices"][0]["token_ids"]
 
 
+def no_token(answer):
+    answer["choices"][0]["token_ids"][0] = 2**40
+
+
 def without_logprobs(answer):
     answer["choices"][0]["logprobs"] = None
 
@@ -188,6 +192,7 @@ def no_end(answer):
         (other_token, r"at token 3 ours is \d+, the server's \d+"),
         (shorter, "the server's the end"),
         (without_ids, "return_token_ids"),
+        (no_token, "return_token_ids"),
         (without_logprobs, "return_token_ids"),
         (one_logprob_less, "5 tokens with 4 log-probabilities"),
         (infinite, "finite"),

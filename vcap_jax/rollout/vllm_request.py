@@ -113,7 +113,7 @@ def read_group(
             )
             for choice in choices
         ]
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise RolloutError(
             f"{name}: the answer lacks token ids or log-probabilities ({error!r}); the server must know "
             "return_token_ids (vLLM 0.10 or newer)"
