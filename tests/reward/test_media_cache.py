@@ -145,7 +145,7 @@ def test_a_server_that_takes_no_names_alone_gets_all_media_from_then_on(
 
     def answer(body: dict[str, Any], n: int) -> Any:
         if any(part["image_url"] is None for part in images(body)):
-            return replies.Reply(status=400, raw='{"message": "image_url: Field required"}')
+            return replies.Reply(status=400, raw='{"message": "image_url:\\n  Field required"}')
         return replies.verdict()
 
     async def run(say: Any) -> JudgeStatistics:

@@ -130,8 +130,8 @@ class Endpoint:
         if refusal is not None and _LOST not in refusal.lower() and self.keeps_media:
             self._by_uuid = False
             say(
-                f"{self._role.who} at {self.base} takes no media by name alone ({refusal}): from now on they go with "
-                f"every request, as with {self._role.settings}.media_uuid=never"
+                f"{self._role.who} at {self.base} takes no media by name alone ({' '.join(refusal.split())}): from "
+                f"now on they go with every request, as with {self._role.settings}.media_uuid=never"
             )
 
     def forget(self) -> None:
