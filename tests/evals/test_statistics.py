@@ -16,6 +16,7 @@ from vcap_jax.evals.statistics import (
     evaluated,
     harmonic,
     mean,
+    of_smallest_part,
     paired_differences,
     ratio,
 )
@@ -68,11 +69,45 @@ def test_a_figure_tells_of_how_many_items_it_is() -> None:
     assert {name: value.n for name, value in found.items()} == {
         "micro": 3,
         "recall": 2,
-        "f1": 3,
+        "f1": 1,
         "nothing": 0,
     }
     other = [item("a", recall=0.1), item("b", recall=0.2)]
     assert paired_differences(ITEMS, other, {"recall": mean("recall")})["recall"].n == 1
+
+
+def test_a_mean_of_stages_is_of_no_more_items_than_the_stage_that_has_the_fewest() -> None:
+    items = [item(str(k), asked=1.0) for k in range(12)] + [item("one", asked=1.0, split=0.5)]
+    statistics = {
+        "stages": average(mean("asked"), mean("split")),
+        "nested": harmonic(average_of_present(mean("asked"), mean("none")), mean("split")),
+        "absent": average(mean("asked"), mean("none")),
+    }
+    assert {name: value.n for name, value in evaluated(items, statistics).items()} == {
+        "stages": 1,
+        "nested": 1,
+        "absent": 0,
+    }
+    assert paired_differences(items, items, statistics)["stages"].n == 1
+    assert of_smallest_part(items, statistics) == {"stages": 1, "nested": 1, "absent": 0}
+
+
+def test_a_mean_over_sources_is_of_all_of_them_and_as_sure_as_the_smallest() -> None:
+    items = [item(str(k), left=1.0) for k in range(12)] + [item(f"other {k}", right=0.5) for k in range(2)]
+    parts = mean("left"), mean("right")
+    statistics = {
+        "present": average_of_present(*parts, mean("none")),
+        "apart": average(*parts, apart=True),
+        "plain": mean("left"),
+    }
+    assert {name: value.n for name, value in evaluated(items, statistics).items()} == {
+        "present": 14,
+        "apart": 14,
+        "plain": 12,
+    }
+    assert of_smallest_part(items, statistics) == {"present": 2, "apart": 2, "plain": 12}
+    by_twos = of_smallest_part(items, statistics, cluster=lambda name: name.split()[0])
+    assert by_twos == {"present": 1, "apart": 1, "plain": 12}
 
 
 def test_harmonic_of_two_zeros_is_zero() -> None:

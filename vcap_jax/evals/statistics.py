@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -77,30 +77,45 @@ def ratio(over: str, under: str, *, scale: float = 1.0) -> Statistic:
     return lambda sums: scale * _divided(sums.total(over), sums.total(under))
 
 
-def average(*parts: Statistic) -> Statistic:
-    """The plain mean of statistics; NaN where one of them is."""
-    return lambda sums: np.mean([part(sums) for part in parts], axis=0)
+@dataclass(frozen=True)
+class Combined:
+    """A statistic of others (implements ``Statistic``). value: of theirs, [P, R].
+
+    apart: each part is of other samples (the sources of a benchmark), so that the whole is of all these together;
+    otherwise the parts are of the same samples (the stages), and the whole is of no more than the part with the fewest.
+    """
+
+    parts: tuple[Statistic, ...]
+    value: Callable[[np.ndarray], np.ndarray]
+    apart: bool = False
+
+    def __call__(self, sums: Sums) -> np.ndarray:
+        return self.value(np.array([part(sums) for part in self.parts]))
+
+
+def average(*parts: Statistic, apart: bool = False) -> Statistic:
+    """The plain mean of statistics; NaN where one of them is. apart: see ``Combined``."""
+    return Combined(parts, lambda values: values.mean(axis=0), apart)
 
 
 def average_of_present(*parts: Statistic) -> Statistic:
-    """The plain mean of those statistics that measure something; NaN where none does."""
+    """The plain mean of those statistics, each of other samples, that measure something; NaN where none does."""
 
-    def measured(sums: Sums) -> np.ndarray:
-        values = np.array([part(sums) for part in parts])
+    def value(values: np.ndarray) -> np.ndarray:
         there = ~np.isnan(values)
         return _divided(np.where(there, values, 0.0).sum(axis=0), there.sum(axis=0))
 
-    return measured
+    return Combined(parts, value, apart=True)
 
 
 def harmonic(first: Statistic, second: Statistic) -> Statistic:
     """2ab / (a + b), which is 0 where both are 0."""
 
-    def measured(sums: Sums) -> np.ndarray:
-        a, b = first(sums), second(sums)
+    def value(values: np.ndarray) -> np.ndarray:
+        a, b = values
         return np.where(a + b == 0, 0.0, _divided(2 * a * b, a + b))
 
-    return measured
+    return Combined((first, second), value)
 
 
 Cluster = Callable[[str], str]
@@ -117,7 +132,7 @@ def evaluated(
     items: Sequence[Item], statistics: Mapping[str, Statistic], *, cluster: Cluster = alone
 ) -> dict[str, Value]:
     """Each statistic over the items without failure, with its interval over clusters (``intervals.resampled``). ``n``
-    of each is the number of clusters that have a value which it uses."""
+    of each is the number of clusters that have a value which it uses, of a combined one as ``Combined`` says."""
     whole = [item for item in items if item.failure is None]
     number, places = _places(whole, cluster)
     columns = Columns(whole)
@@ -140,7 +155,7 @@ def paired_differences(
     """Each statistic of ``second`` minus that of ``first``, over the items that both have without failure.
 
     Both are drawn alike, so that what the items have in common (easy ones, hard ones) cancels: the interval is that of
-    the difference. ``n`` is the number of clusters that have a value which the statistic uses, both times.
+    the difference. ``n`` is as that of ``evaluated``, of clusters that have the value both times.
     """
     ours = {item.id: item for item in first if item.failure is None}
     theirs = {item.id: item for item in second if item.failure is None}
@@ -156,6 +171,16 @@ def paired_differences(
 
     found = resampled_together(differences, number)
     return {name: replace(found[name], n=_used(of, places, before, after)) for name, of in statistics.items()}
+
+
+def of_smallest_part(
+    items: Sequence[Item], statistics: Mapping[str, Statistic], *, cluster: Cluster = alone
+) -> dict[str, int]:
+    """Of each statistic how many clusters its smallest part is of: a mean over sources is of all of these together
+    (``n``), and yet no surer than one of them makes it, for each counts alike."""
+    _, places = _places(items, cluster)
+    columns = Columns(items)
+    return {name: _used(of, places, columns, smallest=True) for name, of in statistics.items()}
 
 
 def changes_of_means(start: Evaluation, later: Evaluation) -> dict[str, Value]:
@@ -187,8 +212,12 @@ def _places(items: Sequence[Item], cluster: Cluster) -> tuple[int, np.ndarray]:
     return len(found), np.array(places, np.int64)
 
 
-def _used(statistic: Statistic, places: np.ndarray, *of: Columns) -> int:
-    """How many clusters have an item with a value that a statistic uses, in all of several columns."""
+def _used(statistic: Statistic, places: np.ndarray, *of: Columns, smallest: bool = False) -> int:
+    """How many clusters have an item with a value that a statistic uses, in all of several columns. smallest: of the
+    smallest part, also of parts that are apart; one without a value is none of these."""
+    if isinstance(statistic, Combined) and (smallest or not statistic.apart):
+        parts = [_used(part, places, *of, smallest=smallest) for part in statistic.parts]
+        return min((n for n in parts if n or not statistic.apart), default=0)
     asked = Sums(of[0], np.ones((1, len(places)), np.int64))
     statistic(asked)
     there = np.zeros(len(places), bool)

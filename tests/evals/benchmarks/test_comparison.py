@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from vcap_jax.commands.compare import main
+from vcap_jax.evals.benchmarks.caparena import CapArenaAuto
+from vcap_jax.evals.benchmarks.capmas import CapMas
 from vcap_jax.evals.benchmarks.comparison import PublishedTable, compare, published_tables, read_results
 from vcap_jax.evals.benchmarks.comparison_page import as_text, change, write_page
 from vcap_jax.evals.benchmarks.dream1k import Dream1k
@@ -255,9 +257,56 @@ def test_less_is_better_where_it_is(tmp_path: Path) -> None:
 
 
 def test_a_few_samples_make_nothing_better() -> None:
-    few = Value(value=1.0, low=0.5, high=1.5, n=9, method="")
-    assert (change("ar", few).text, change("ar", few).kind) == ("+1.00", "")
-    assert change("ar", replace(few, n=10)).kind == "better"
+    few = Value(value=1.0, low=0.5, high=1.5, n=12, method="")
+    assert (change("ar", few, 9).text, change("ar", few, 9).kind) == ("+1.00", "")
+    assert change("ar", few, 10).kind == "better"
+
+
+def changes(
+    folder: Path, kind: type[CapMas] | type[CapArenaAuto], before: Sequence[Item], after: Sequence[Item]
+) -> dict[str, str]:
+    """What each difference is called."""
+    folders = {}
+    for label, items in (("before", before), ("after", after)):
+        path = leave(folder / label, items) / "vcapsbench" / "results.json"
+        row = json.loads(path.read_text()) | {"benchmark": kind.name}
+        row["metrics"] = {
+            name: value.row() for name, value in evaluated(items, kind.statistics("strict")).items()
+        }
+        path.write_text(json.dumps(row))
+        folders[label] = path.parent
+    (difference,) = compare(read_results(folders))[0].differences
+    return {
+        name: change(name, value, difference.smallest[name]).kind for name, value in difference.values.items()
+    }
+
+
+def test_an_average_is_not_better_for_a_stage_that_is_of_one_picture(tmp_path: Path) -> None:
+    def pictures(true: float, each: int) -> list[Item]:
+        clair = {"clair": 0.5, "clair_counted": 1.0}
+        rest = {"questions": 10.0, "questions_right": 5.0, "propositions": 10.0, "propositions_true": true}
+        return [
+            Item(id=str(k), captions=("c",), values=clair | (rest if k % each == 0 else {}))
+            for k in range(12)
+        ]
+
+    of_one = changes(tmp_path / "one", CapMas, pictures(2.0, each=12), pictures(9.0, each=12))
+    assert set(of_one.values()) == {""}
+    of_all = changes(tmp_path / "all", CapMas, pictures(2.0, each=1), pictures(9.0, each=1))
+    assert (of_all["factuality"], of_all["average"]) == ("better", "better")
+
+
+def test_a_mean_over_sources_is_not_better_for_one_picture_of_a_source(tmp_path: Path) -> None:
+    def pictures(of_cog: float, count: int) -> list[Item]:
+        baselines = ["gpt"] * 12 + ["cog"] * count
+        points = [of_cog if name == "cog" else 0.0 for name in baselines]
+        return [
+            Item(id=str(k), captions=("c",), values={f"points/{name}": of, "words": 9.0})
+            for k, (name, of) in enumerate(zip(baselines, points, strict=True))
+        ]
+
+    assert changes(tmp_path / "one", CapArenaAuto, pictures(-1, 1), pictures(1, 1))["score"] == ""
+    assert changes(tmp_path / "ten", CapArenaAuto, pictures(-1, 10), pictures(1, 10))["score"] == "better"
 
 
 def test_what_is_no_result_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

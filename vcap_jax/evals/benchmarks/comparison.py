@@ -28,7 +28,7 @@ from vcap_jax.evals.benchmarks.vdc import ASPECTS
 from vcap_jax.evals.config import BENCHMARKS, EvaluatorConfig
 from vcap_jax.evals.protocol import Evaluation, EvaluatorError, Item, read_items
 from vcap_jax.evals.registry import load_evaluator
-from vcap_jax.evals.statistics import Cluster, Statistic, alone, paired_differences
+from vcap_jax.evals.statistics import Cluster, Statistic, alone, of_smallest_part, paired_differences
 from vcap_jax.report.intervals import Value
 from vcap_jax.system.json_records import as_record
 from vcap_jax.system.json_values import JsonDict, JsonError, JsonObject, as_object, as_text, read_json_object
@@ -82,12 +82,14 @@ class Result(Evaluation):
 class Difference:
     """``result`` minus the first of a comparison.
 
-    items: that both have. values: by metric. unlike: why there are none, "" where there are some.
+    items: that both have. values: by metric. smallest: by metric, see ``statistics.of_smallest_part``. unlike: why
+    there are no values, "" where there are some.
     """
 
     result: Result
     items: int
     values: Mapping[str, Value]
+    smallest: Mapping[str, int]
     unlike: str = ""
 
 
@@ -172,6 +174,7 @@ class Comparison:
                     "items": difference.items,
                     "unlike": difference.unlike,
                     "metrics": {name: value.row() for name, value in difference.values.items()},
+                    "smallest_part": {name: difference.smallest[name] for name in difference.values},
                 }
                 for difference in self.differences
             ],
@@ -225,13 +228,19 @@ def difference_of(first: Result, second: Result) -> Difference:
     pairs = _both(first.items, second.items)
     if unlike or not pairs:
         return Difference(
-            result=second, items=len(pairs), values={}, unlike=unlike or "they have no item in common"
+            result=second,
+            items=len(pairs),
+            values={},
+            smallest={},
+            unlike=unlike or "they have no item in common",
         )
     ours, theirs = [a for a, _ in pairs], [b for _, b in pairs]
     statistics, cluster = _measured_by(first)
     values = paired_differences(ours, theirs, statistics, cluster=cluster)
     there = {name: value for name, value in values.items() if not math.isnan(value.value)}
-    return Difference(result=second, items=len(pairs), values=there)
+    # Of ``theirs`` as of ``ours``, which have values of the same names.
+    smallest = of_smallest_part(theirs, statistics, cluster=cluster)
+    return Difference(result=second, items=len(pairs), values=there, smallest=smallest)
 
 
 def what_differs(first: Result, second: Result) -> str:

@@ -28,7 +28,8 @@ still 9%, with 40 7%."""
 @dataclass(frozen=True, kw_only=True)
 class Cell:
     """text: the figure. interval: in words, "" for none. kind: "better", "worse" or "" where the interval of a
-    difference holds 0, is of fewer than ``ENOUGH`` samples, or nothing is better."""
+    difference holds 0, it or a part that counts alike in it is of fewer than ``ENOUGH`` samples, or nothing is
+    better."""
 
     text: str
     interval: str = ""
@@ -42,12 +43,12 @@ def figure(value: Value | None) -> Cell:
     return Cell(text=f"{value.value:.2f}", interval=f"{value.low:.2f} to {value.high:.2f}")
 
 
-def change(name: str, value: Value | None) -> Cell:
-    """A difference with its interval."""
+def change(name: str, value: Value | None, smallest: int) -> Cell:
+    """A difference with its interval. smallest: see ``Difference``."""
     if value is None or math.isnan(value.value):
         return Cell(text="-")
     kind = ""
-    if value.n >= ENOUGH and (value.low > 0 or value.high < 0) and name not in NEITHER:
+    if smallest >= ENOUGH and (value.low > 0 or value.high < 0) and name not in NEITHER:
         kind = "better" if (value.value > 0) != (name in LOWER_IS_BETTER) else "worse"
     return Cell(text=f"{value.value:+.2f}", interval=f"{value.low:+.2f} to {value.high:+.2f}", kind=kind)
 
@@ -114,7 +115,7 @@ def _difference(comparison: Comparison, difference: Difference, first: str) -> s
         return f"{head}: not computed, {difference.unlike}"
     rows = [["", "difference", "95% interval", ""]]
     for name in comparison.metrics:
-        cell = change(name, difference.values.get(name))
+        cell = change(name, difference.values.get(name), difference.smallest.get(name, 0))
         rows.append([name, cell.text, cell.interval, cell.kind])
     items = f"{difference.items} item{'s' * (difference.items != 1)}"
     return f"{head}, over the {items} that both have\n{text_table(rows, numbers=True)}"

@@ -346,7 +346,7 @@ def statistics(suites: Sequence[Suite]) -> dict[str, Statistic]:
     found: dict[str, Statistic] = {}
     for who in ("harness", "parsed"):
         each = {f"{who}/{suite.name}": mean(f"{who}/{suite.name}", scale=100) for suite in suites}
-        found |= ({who: average(*each.values())} if len(each) > 1 else {}) | each
+        found |= ({who: average(*each.values(), apart=True)} if len(each) > 1 else {}) | each
     return found
 
 
