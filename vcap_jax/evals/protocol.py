@@ -176,6 +176,11 @@ class Evaluation:
         return sum(item.failure is not None for item in self.items)
 
     @property
+    def clusters(self) -> int:
+        """Pictures or videos that the items are of, also those that failed."""
+        return len({item.of or item.id for item in self.items})
+
+    @property
     def measured(self) -> dict[str, int]:
         """Of metrics of the names of values: the items that have the value, where these are more than ``n``."""
         counts = {name: sum(name in item.values for item in self.items) for name in self.metrics}

@@ -14,7 +14,14 @@ import pytest
 from vcap_jax.commands.compare import main
 from vcap_jax.evals.benchmarks.caparena import CapArenaAuto
 from vcap_jax.evals.benchmarks.capmas import CapMas
-from vcap_jax.evals.benchmarks.comparison import PublishedTable, compare, published_tables, read_results
+from vcap_jax.evals.benchmarks.comparison import (
+    Difference,
+    PublishedTable,
+    Result,
+    compare,
+    published_tables,
+    read_results,
+)
 from vcap_jax.evals.benchmarks.comparison_page import as_text, change, write_page
 from vcap_jax.evals.benchmarks.dream1k import Dream1k
 from vcap_jax.evals.benchmarks.lmms_eval import SUITES, statistics
@@ -256,10 +263,37 @@ def test_less_is_better_where_it_is(tmp_path: Path) -> None:
     assert lines[1].endswith("worse")
 
 
+def difference(value: Value, *, clusters: int, smallest: int) -> Difference:
+    """With ``value`` as "ar"."""
+    result = Result(
+        label="r", benchmark="b", mode="strict", folder=Path(), row={}, metrics={"ar": value}, items=()
+    )
+    values = {"ar": value}
+    return Difference(result=result, items=99, clusters=clusters, values=values, smallest={"ar": smallest})
+
+
 def test_a_few_samples_make_nothing_better() -> None:
     few = Value(value=1.0, low=0.5, high=1.5, n=12, method="")
-    assert (change("ar", few, 9).text, change("ar", few, 9).kind) == ("+1.00", "")
-    assert change("ar", few, 10).kind == "better"
+    of_nine = change("ar", difference(few, clusters=12, smallest=9))
+    assert (of_nine.text, of_nine.interval, of_nine.kind) == ("+1.00", "+0.50 to +1.50", "")
+    assert change("ar", difference(few, clusters=12, smallest=10)).kind == "better"
+
+
+def test_a_figure_of_fewer_samples_than_there_are_says_so_and_one_of_a_single_one_has_no_interval(
+    tmp_path: Path,
+) -> None:
+    """A question that nobody answers is of no denominator of IR, whose figure is of a single sample here."""
+    silent = [Item(id=one.id, captions=("c",), values={"questions": 10, "right": 0}) for one in BASE[1:]]
+    folders = {name: leave(tmp_path / name, [BASE[0], *silent]) for name in ("base", "other")}
+    comparisons = compare(read_results(folders))
+    rows = [line.split() for line in as_text(comparisons).splitlines() if line.startswith(("ar ", "ir "))]
+    assert rows[0][:5] == ["ar", "6.67", "(0.00", "to", "20.00)"]
+    assert rows[1] == ["ir", "50.00", "(n=1)", "50.00", "(n=1)"]
+    assert rows[3] == ["ir", "+0.00", "n=1"]
+    write_page(tmp_path / "page.html", comparisons)
+    assert (tmp_path / "page.html").read_text().count("<small>n=1</small>") == 3
+    few = Value(value=1.0, low=0.5, high=1.5, n=12, method="")
+    assert change("ar", difference(few, clusters=13, smallest=12)).interval == "+0.50 to +1.50, n=12"
 
 
 def changes(
@@ -275,10 +309,8 @@ def changes(
         }
         path.write_text(json.dumps(row))
         folders[label] = path.parent
-    (difference,) = compare(read_results(folders))[0].differences
-    return {
-        name: change(name, value, difference.smallest[name]).kind for name, value in difference.values.items()
-    }
+    (found,) = compare(read_results(folders))[0].differences
+    return {name: change(name, found).kind for name in found.values}
 
 
 def test_an_average_is_not_better_for_a_stage_that_is_of_one_picture(tmp_path: Path) -> None:

@@ -82,12 +82,13 @@ class Result(Evaluation):
 class Difference:
     """``result`` minus the first of a comparison.
 
-    items: that both have. values: by metric. smallest: by metric, see ``statistics.of_smallest_part``. unlike: why
-    there are no values, "" where there are some.
+    items: that both have. clusters: pictures or videos that these are of. values: by metric. smallest: by metric, see
+    ``statistics.of_smallest_part``. unlike: why there are no values, "" where there are some.
     """
 
     result: Result
     items: int
+    clusters: int
     values: Mapping[str, Value]
     smallest: Mapping[str, int]
     unlike: str = ""
@@ -230,6 +231,7 @@ def difference_of(first: Result, second: Result) -> Difference:
         return Difference(
             result=second,
             items=len(pairs),
+            clusters=0,
             values={},
             smallest={},
             unlike=unlike or "they have no item in common",
@@ -240,7 +242,8 @@ def difference_of(first: Result, second: Result) -> Difference:
     there = {name: value for name, value in values.items() if not math.isnan(value.value)}
     # Of ``theirs`` as of ``ours``, which have values of the same names.
     smallest = of_smallest_part(theirs, statistics, cluster=cluster)
-    return Difference(result=second, items=len(pairs), values=there, smallest=smallest)
+    clusters = len({item.of or cluster(item.id) for item in theirs})
+    return Difference(result=second, items=len(pairs), clusters=clusters, values=there, smallest=smallest)
 
 
 def what_differs(first: Result, second: Result) -> str:

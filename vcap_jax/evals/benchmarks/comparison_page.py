@@ -15,8 +15,8 @@ from vcap_jax.evals.benchmarks.comparison import (
     PublishedTable,
     Result,
 )
+from vcap_jax.evals.benchmarks.results import spread
 from vcap_jax.report import pages
-from vcap_jax.report.intervals import Value
 from vcap_jax.report.pages import text_table
 
 ENOUGH = 10
@@ -27,30 +27,32 @@ still 9%, with 40 7%."""
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """text: the figure. interval: in words, "" for none. kind: "better", "worse" or "" where the interval of a
-    difference holds 0, it or a part that counts alike in it is of fewer than ``ENOUGH`` samples, or nothing is
-    better."""
+    """text: the figure. interval: of it, and of how many samples it is (``spread``); "" for no figure. kind: "better",
+    "worse" or "" where the interval of a difference holds 0, it or a part that counts alike in it is of fewer than
+    ``ENOUGH`` samples, or nothing is better."""
 
     text: str
     interval: str = ""
     kind: str = ""
 
 
-def figure(value: Value | None) -> Cell:
+def figure(name: str, result: Result) -> Cell:
     """A figure with its interval."""
+    value = result.metrics.get(name)
     if value is None or math.isnan(value.value):
         return Cell(text="-")
-    return Cell(text=f"{value.value:.2f}", interval=f"{value.low:.2f} to {value.high:.2f}")
+    return Cell(text=f"{value.value:.2f}", interval=spread(value, result.clusters))
 
 
-def change(name: str, value: Value | None, smallest: int) -> Cell:
-    """A difference with its interval. smallest: see ``Difference``."""
+def change(name: str, difference: Difference) -> Cell:
+    """A difference with its interval."""
+    value = difference.values.get(name)
     if value is None or math.isnan(value.value):
         return Cell(text="-")
-    kind = ""
-    if smallest >= ENOUGH and (value.low > 0 or value.high < 0) and name not in NEITHER:
+    kind, enough = "", difference.smallest[name] >= ENOUGH
+    if enough and (value.low > 0 or value.high < 0) and name not in NEITHER:
         kind = "better" if (value.value > 0) != (name in LOWER_IS_BETTER) else "worse"
-    return Cell(text=f"{value.value:+.2f}", interval=f"{value.low:+.2f} to {value.high:+.2f}", kind=kind)
+    return Cell(text=f"{value.value:+.2f}", interval=spread(value, difference.clusters, "+"), kind=kind)
 
 
 def as_text(comparisons: Sequence[Comparison]) -> str:
@@ -90,7 +92,7 @@ def _one_as_text(comparison: Comparison) -> str:
     ]
     rows = [["", *(result.label for result in comparison.results)]]
     for name in comparison.metrics:
-        cells = [figure(result.metrics.get(name)) for result in comparison.results]
+        cells = [figure(name, result) for result in comparison.results]
         rows.append(
             [name, *(f"{cell.text} ({cell.interval})" if cell.interval else cell.text for cell in cells)]
         )
@@ -115,7 +117,7 @@ def _difference(comparison: Comparison, difference: Difference, first: str) -> s
         return f"{head}: not computed, {difference.unlike}"
     rows = [["", "difference", "95% interval", ""]]
     for name in comparison.metrics:
-        cell = change(name, difference.values.get(name), difference.smallest.get(name, 0))
+        cell = change(name, difference)
         rows.append([name, cell.text, cell.interval, cell.kind])
     items = f"{difference.items} item{'s' * (difference.items != 1)}"
     return f"{head}, over the {items} that both have\n{text_table(rows, numbers=True)}"

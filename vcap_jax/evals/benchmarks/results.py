@@ -12,6 +12,7 @@ from vcap_jax.data.manifest import Sample
 from vcap_jax.data.videos import EvenFrames
 from vcap_jax.evals.asking import StageReport
 from vcap_jax.evals.protocol import Captions, Evaluation, Item
+from vcap_jax.report.intervals import Value
 from vcap_jax.report.pages import page_templates, write_page
 from vcap_jax.system.files import replace_file, write_json
 from vcap_jax.system.json_values import JsonDict, JsonObject, as_object, as_whole
@@ -146,12 +147,20 @@ def write_worst_page(
     write_page(path, templates, "worst.html", title=title, by=by, shown=shown, **counts)
 
 
+def spread(value: Value, clusters: int, sign: str = "") -> str:
+    """The interval of a value, and ``n`` where it is of fewer than ``clusters``; a single one has no interval. sign: as
+    in a format of a number."""
+    parts = [] if value.n == 1 else [f"{value.low:{sign}.2f} to {value.high:{sign}.2f}"]
+    parts += [f"n={value.n}"] if value.n < max(2, clusters) else []
+    return ", ".join(parts)
+
+
 def told(evaluation: Evaluation, say: Callable[[str], None]) -> None:
     """Says the figures, a line each, and what failed."""
     for name, value in evaluation.metrics.items():
         figure = "nothing measured"
         if not math.isnan(value.value):
-            figure = f"{value.value:7.2f}  ({value.low:.2f} to {value.high:.2f})"
+            figure = f"{value.value:7.2f}  ({spread(value, evaluation.clusters)})"
         say(f"  {name:<16} {figure}")
     for name, stage in evaluation.stages.items():
         if stage.failed:
