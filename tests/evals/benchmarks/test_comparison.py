@@ -248,7 +248,7 @@ def test_text_json_and_page_tell_the_same(
     assert row["differences"][0]["metrics"]["ar"]["value"] == pytest.approx(10)
     assert row["published"][0]["rows"]["VCap (e2)"] == {"ar": 72.15, "ir": 13.67, "cr": 83.57}
     page = (tmp_path / "out.html").read_text()
-    assert 'class="better">+10.00' in page
+    assert 'class="better">+10.00 better<' in page
     assert "my <run>" not in page
     assert page.count("Judge: ") == 2
 
