@@ -75,6 +75,38 @@ def test_what_does_not_fit_is_a_failure(text: str | None, finish: str, reason: s
     assert reason_of(read_answer(text, finish, typed(Graded))) == reason
 
 
+@dataclass(frozen=True, kw_only=True)
+class Kept:
+    keep: bool | None
+    number: int
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "wrong"),
+    [
+        (Graded, '{"reason": null, "score": true}', "score is no number in "),
+        (
+            Facts,
+            '{"facts": [{"fact": "a", "relevance": 1}, {"fact": "b", "relevance": false}]}',
+            "facts.1.relevance is no number in ",
+        ),
+        (Kept, '{"keep": true, "number": true}', "number is no number in "),
+    ],
+)
+def test_true_and_false_are_no_numbers(kind: type[object], text: str, wrong: str) -> None:
+    """Python takes them for 1 and 0: a CLAIR score of 1 of 100, a fact that describes what is seen."""
+    found = read_answer(text, "stop", typed(kind))
+    assert isinstance(found, Failure), found
+    assert found.reason == "bad_answer"
+    assert found.detail.startswith(wrong)
+
+
+def test_true_and_false_are_read_where_they_are_asked_for() -> None:
+    found = read_answer('{"keep": false, "number": 2}', "stop", typed(Kept))
+    assert isinstance(found, Answered)
+    assert found.value == Kept(keep=False, number=2)
+
+
 def test_a_check_of_ones_own_refuses_with_its_words() -> None:
     shape = typed(Graded, lambda graded: "too round" if graded.score == 50 else None)
     found = read_answer('{"reason": null, "score": 50}', "stop", shape)

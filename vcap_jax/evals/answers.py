@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Generic, TypeVar
 
@@ -68,12 +68,26 @@ def typed(kind: type[T], check: Callable[[T], str | None] | None = None) -> Shap
             first = error.errors(include_url=False)[0]
             where = ".".join(map(str, first["loc"]))
             return Failure(reason="bad_answer", detail=f"{where}: {first['msg']} in {head(repr(row))}")
+        if truth := next(_truths(dict(row), adapter.dump_python(value, mode="json")), None):
+            return Failure(reason="bad_answer", detail=f"{truth} is no number in {head(repr(row))}")
         wrong = None if check is None else check(value)
         return (
             value if wrong is None else Failure(reason="bad_answer", detail=f"{wrong} in {head(repr(row))}")
         )
 
     return Shape(schema=schema, read=read)
+
+
+def _truths(told: JsonValue, read: JsonValue, *where: str) -> Iterator[str]:
+    """Where a true or false was read as something else: Python takes them for the numbers 1 and 0."""
+    if isinstance(told, bool) and not isinstance(read, bool):
+        yield ".".join(where)
+    elif isinstance(told, Mapping) and isinstance(read, Mapping):
+        for name in told:
+            yield from _truths(told[name], read.get(name, told[name]), *where, name)
+    elif isinstance(told, list) and isinstance(read, list):
+        for number, both in enumerate(zip(told, read, strict=True)):
+            yield from _truths(*both, *where, str(number))
 
 
 @functools.cache
