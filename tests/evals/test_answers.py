@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import pytest
 from pydantic import Field
 
-from vcap_jax.evals.answers import Answered, Sentences, chosen, read_answer, typed
+from vcap_jax.evals.answers import Answered, Digit, Sentences, chosen, read_answer, typed, word
 from vcap_jax.reward.failures import Failure
 from vcap_jax.system.json_values import JsonObject
 
@@ -119,6 +119,8 @@ def test_a_check_of_ones_own_refuses_with_its_words() -> None:
     [
         *(("B", "B"), ("b", "B"), ("(b)", "B"), ("B) two", "B"), (" B. ", "B"), ("?", "?")),
         *(("**B**", "B"), ("B. two", "B"), ("b: two", "B"), ("(B) A. two", "B")),
+        *(("`B`", "B"), ("'B'", "B"), ("(`b`)", "B"), ("“B”.", "B"), ("**B) two**", "B"), ("'?'", "?")),
+        *(("Option B", "B"), ("**option (B)**", "B"), ("Option B: two", "B")),
     ],
 )
 def test_a_letter_is_read_whatever_stands_around_it(said: str, meant: str) -> None:
@@ -137,7 +139,53 @@ def test_words_that_are_no_option_fail_and_true_is_a_word_too() -> None:
     assert found.value == {"P1": "true"}
 
 
-@pytest.mark.parametrize("said", ['"1"', "1"])
+@pytest.mark.parametrize(
+    "said", ["A or B", "Option A or B", "`A` `B`", "option", "Options: A", "B, not A", ""]
+)
+def test_what_may_mean_another_letter_fails(said: str) -> None:
+    shape = chosen({"Q1": ("A", "B", "?")})
+    assert reason_of(read_answer(f'{{"Q1": "{said}"}}', "stop", shape)) == "bad_answer"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Told:
+    answer: Annotated[Literal["Yes", "No", "Unanswerable"], word(str.capitalize)]
+    digit: Digit = 0
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        *(
+            ("YES", "Yes"),
+            (" no. ", "No"),
+            ("**Yes**", "Yes"),
+            ("`No`", "No"),
+            ("'Unanswerable'", "Unanswerable"),
+        ),
+        *(("Yes, it is", "Yes"), ("**No**, there is none.", "No"), ("No. No dog is there", "No")),
+        *(("Yes, the caption says so", "Yes"), ("Yes! It is known.", "Yes")),
+        *(("Yes, no dog is there", None), ("No: unanswerable", None), ("No, it is not mentioned", None)),
+        *(("No, the caption does not say", None), ("Yes and no", None), ("Yes it is", None), ("Nope", None)),
+        *(("Not sure", None), ("Yes/No", None), ("It is: yes", None), ("", None)),
+    ],
+)
+def test_a_word_is_read_where_an_answer_begins_with_it_and_says_nothing_else(
+    said: str, meant: str | None
+) -> None:
+    found = read_answer(json.dumps({"answer": said, "digit": 1}), "stop", typed(Told))
+    assert meant == (found.value.answer if isinstance(found, Answered) else None)
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"), [("1", 1), ("'0'", 0), (1, 1), (1.0, 1), ("2", None), (True, None)]
+)
+def test_a_number_may_be_a_digit_in_quotes(said: object, meant: int | None) -> None:
+    found = read_answer(json.dumps({"answer": "Yes", "digit": said}), "stop", typed(Told))
+    assert meant == (found.value.digit if isinstance(found, Answered) else None)
+
+
+@pytest.mark.parametrize("said", ['"1"', "1", "1.0"])
 def test_a_digit_may_be_a_number(said: str) -> None:
     shape = chosen({"P1": ("1", "0")})
     found = read_answer(f'{{"P1": {said}}}', "stop", shape)
@@ -145,6 +193,7 @@ def test_a_digit_may_be_a_number(said: str) -> None:
     assert found.value == {"P1": "1"}
     assert reason_of(read_answer('{"P1": true}', "stop", shape)) == "bad_answer"
     assert reason_of(read_answer('{"P1": "1.5"}', "stop", shape)) == "bad_answer"
+    assert reason_of(read_answer('{"P1": 0.5}', "stop", shape)) == "bad_answer"
 
 
 def test_a_schema_of_many_words_leaves_them_to_the_reader() -> None:

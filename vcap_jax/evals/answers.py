@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Generic, TypeVar
+from typing import Annotated, Generic, Literal, TypeVar
 
 import pydantic
 
@@ -23,6 +23,15 @@ T = TypeVar("T")
 
 _ENUMERATED = 500
 """Words in a schema at most."""
+_AROUND = " \t\r\n*`'\"“”‘’"
+"""What may stand around a word and changes nothing."""
+_UNKNOWN = r"un(?:answer|clear|known)"
+_BEGINS = re.compile(
+    rf"(yes(?!.*\b(?:no\b|{_UNKNOWN}))"
+    rf"|no(?!.*\b(?:yes\b|{_UNKNOWN}|caption|mention|state|sa[iy]|specif|descri|determin)))[*`'\"]*\s*[,.;:!]",
+    re.IGNORECASE | re.DOTALL,
+)
+"""A yes or no that an answer begins with and does not take back: by the other, or since nothing is said of it."""
 
 Sentences = Annotated[str, pydantic.Field(json_schema_extra={"maxLength": 1000})]
 """A text of a few sentences. A server that enforces schemas ends a longer one, so that a judge that repeats itself does
@@ -104,7 +113,8 @@ def _described(kind: type[T]) -> tuple[pydantic.TypeAdapter[T], JsonDict]:
 def chosen(options: Mapping[str, Sequence[str]]) -> Shape[Mapping[str, str]]:
     """One of several words under each of some names: letters, yes or no, true or false.
 
-    options: by name. White space around a word, its case, brackets, a full stop and what follows "A)" do not matter.
+    options: by name. White space around a word, its case, brackets, quotes and asterisks, a full stop, "option" before
+    a letter and what follows "A)" do not matter.
     """
 
     def read(row: JsonObject) -> Mapping[str, str] | Failure:
@@ -128,20 +138,43 @@ def chosen(options: Mapping[str, Sequence[str]]) -> Shape[Mapping[str, str]]:
 
 
 def _word(value: JsonValue) -> str:
-    """What a judge means by "**B**", "(B) a dog" or "B. A dog"; by 1, where it was asked for "1"."""
+    """What a judge means by "**B**", "`B`", "Option B", "(B) a dog" or "B. A dog"; by 1 or 1.0, where it was asked for
+    "1"."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
     if isinstance(value, bool | int):
         return str(value).casefold()
     if not isinstance(value, str):
         return ""
-    text = value.strip().strip("*").lstrip("(").casefold()
-    lettered = re.match(r"(\w)[.:]\s", text)
-    return lettered[1] if lettered else text.split(")")[0].strip(" .")
+    text = value.strip(_AROUND).lstrip(f"({_AROUND}").casefold()
+    text = re.sub(rf"^option\s+[({_AROUND}]*(?=\w\b)", "", text)
+    lettered = re.match(r"(\w)[.:](?:\s|$)", text)
+    return lettered[1] if lettered else text.split(")")[0].strip(f".{_AROUND}")
 
 
 def word(cased: Callable[[str], str]) -> pydantic.BeforeValidator:
-    """Of a field that holds one of a few words: "yes." is read as "Yes" by ``str.capitalize``, as "yes" by
-    ``str.lower``."""
-    return pydantic.BeforeValidator(lambda told: cased(told.strip(" .")) if isinstance(told, str) else told)
+    """Of a field that holds one of a few words: "yes." and "**Yes**, it is" are read as "Yes" by ``str.capitalize``, as
+    "yes" by ``str.lower``. What goes on to say something else ("No, the caption does not say") stays as it is."""
+
+    def read(told: object) -> object:
+        if not isinstance(told, str):
+            return told
+        text = told.strip(f".{_AROUND}")
+        begins = _BEGINS.match(text)
+        return cased(begins[1] if begins else text)
+
+    return pydantic.BeforeValidator(read)
+
+
+Digit = Annotated[
+    Literal[0, 1],
+    pydantic.BeforeValidator(
+        lambda told: (
+            int(text) if isinstance(told, str) and (text := told.strip(_AROUND)) in ("0", "1") else told
+        )
+    ),
+]
+"""0 or 1; "1" is one, too."""
 
 
 def read_answer(text: str | None, finish_reason: str | None, shape: Shape[T]) -> Answered[T] | Failure:

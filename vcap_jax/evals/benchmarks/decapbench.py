@@ -18,10 +18,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from vcap_jax.data.manifest import Sample
-from vcap_jax.evals.answers import chosen, typed
+from vcap_jax.evals.answers import Digit, chosen, typed
 from vcap_jax.evals.asking import LONG, Asker, Stage, listed, numbered
 from vcap_jax.evals.benchmarks.benchmark import Benchmark, Measured, Mode, Task
 from vcap_jax.evals.benchmarks.dcscore import Trial, dcscore
@@ -47,7 +46,7 @@ class Fact:
     """A fact of a caption. relevance: 1 if it describes what is seen."""
 
     fact: str
-    relevance: Literal[0, 1]
+    relevance: Digit
 
 
 @dataclass(frozen=True, kw_only=True)
