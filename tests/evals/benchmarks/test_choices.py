@@ -59,6 +59,17 @@ OPTIONS = lettered(["a dog", "blue", "dark red", "red"])
         ("Option D.", "D"),
         ("A. That is what option B says.\n\nC", None),
         ("Option A has a dog, option B has none.", None),
+        # What is taken back is no answer, and the other one may not be final either.
+        ("The answer is A. Wait, B is correct.", None),
+        ("The answer is A. No, (b).", None),
+        ("Answer: A\nActually, it's option B", None),
+        ("The answer is A. It must be B.", None),
+        ("The answer is A. **B** is the right one.", None),
+        ("The answer is A. Wait, the answer is B.", "B"),
+        ("The answer is A. Wait, A is correct.", "A"),
+        ("The answer is A. Actually, option B is wrong.", "A"),
+        ("The answer is A. It is not B.", "A"),
+        ("The answer is A. It is a dog, and there is no bird.", "A"),
         # What gives no option, or two.
         ("A cat sits there", None),
         ("bright", None),

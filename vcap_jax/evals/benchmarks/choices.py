@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 from string import ascii_uppercase
 
 LETTERS = ascii_uppercase
-READING = 2
-"""Version of ``read_choice``: raised when it reads answers otherwise. 1 took the last option that was spoken of."""
+READING = 3
+"""Version of ``read_choice``: raised when it reads answers otherwise. 1 took the last option that was spoken of, 2 a
+stated one though another was given after it."""
 
 _AFTER_A_LETTER = (
     r"because|since|as|for|and|or|but|not|which|that|is|was|would|seems|due|given|based|here|in|from|the"
@@ -34,6 +35,12 @@ _IS = r"\s*(?i:\b(?:is|would be|should be)\b)?\s*[:=]?"
 _STATED = re.compile(
     rf"(?:\b(?:(?i:answer)|(?i:correct|right|best)\s+{_OPTION})\b{_IS}|\\boxed\{{(?:\\text)?|<(?i:answer)>)"
     rf"{_OPENING}(?:{_OPTION}\s+{_OPENING})?{_LETTER}"
+)
+# Behind a stated answer: "Wait, B", "No, it is (c)", "B is correct".
+_AFTERTHOUGHT = re.compile(
+    rf"\b(?i:wait|actually|no|sorry|correction|instead|(?:it|that)(?:['’]s|\s(?:is|must be|should be)))\b\W{{1,6}}"
+    rf"(?:{_OPTION}\W{{1,4}})?{_LETTER}"
+    rf"|{_LETTER}\W{{1,4}}(?i:is|must be|would be)\s(?i:the\s)?(?i:correct|right|best|better|answer)\b"
 )
 _NAMED = re.compile(rf"\b{_OPTION}\b{_IS}{_OPENING}{_LETTER}")
 _WHOLE = re.compile(rf"{_OPENING}([A-Za-z])[\s*_\"'`)\]}}.:,]*")
@@ -77,14 +84,16 @@ def listed(options: Mapping[str, str]) -> str:
 def read_choice(answer: str, options: Mapping[str, str]) -> str | None:
     """The letter of the option that an answer gives; None where it gives none or does not say which of two.
 
-    options: texts by letter. In order: a stated answer ("the answer is B", "Answer: (c)"; the last one counts), an
-    answer that is one letter, or begins or ends with one ("b", "B. not A"), the only option that is named ("option B"),
-    the text of an option, a single letter that stands alone, the only option whose text occurs. What stands before
-    ``</think>`` does not count, nor does what is denied ("not B", "option B is wrong").
+    options: texts by letter. In order: a stated answer ("the answer is B", "Answer: (c)"; the last one counts, unless
+    another option is given after it: "Wait, B is correct"), an answer that is one letter, or begins or ends with one
+    ("b", "B. not A"), the only option that is named ("option B"), the text of an option, a single letter that stands
+    alone, the only option whose text occurs. What stands before ``</think>`` does not count, nor does what is denied
+    ("not B", "option B is wrong").
     """
     text = answer.rpartition("</think>")[2].strip()
-    if stated := _letters(_STATED, text, options):
-        return stated[-1]
+    if stated := _of_options(_STATED, text, options):
+        letter, behind = _letter(stated[-1]), text[stated[-1].end() :]
+        return letter if {letter}.issuperset(_letters(_AFTERTHOUGHT, behind, options)) else None
     at_an_end = {
         _letter(found)
         for found in (_WHOLE.fullmatch(text), _BEGINS.match(text), _ENDS.search(text))
@@ -104,10 +113,14 @@ def _letter(found: re.Match[str]) -> str:
     return next(group for group in found.groups() if group is not None).upper()
 
 
+def _of_options(pattern: re.Pattern[str], text: str, options: Mapping[str, str]) -> list[re.Match[str]]:
+    """Where options are, as they follow one another, but for what is denied."""
+    return [one for one in pattern.finditer(text) if not _denied(one) and _letter(one) in options]
+
+
 def _letters(pattern: re.Pattern[str], text: str, options: Mapping[str, str]) -> list[str]:
-    """Those of options, as they follow one another, but for what is denied."""
-    found = [_letter(one) for one in pattern.finditer(text) if not _denied(one)]
-    return [letter for letter in found if letter in options]
+    """Their letters."""
+    return [_letter(one) for one in _of_options(pattern, text, options)]
 
 
 def _denied(found: re.Match[str]) -> bool:
