@@ -44,12 +44,18 @@ class Writer:
     """Names each caption after its place; ``lives`` captions until it is killed."""
 
     def __init__(
-        self, *, segments: int = 2, questions: int = 0, weights: str = "w", lives: int = 10**6
+        self,
+        *,
+        segments: int = 2,
+        questions: int = 0,
+        name: str = "a test",
+        weights: str | None = "w",
+        lives: int = 10**6,
     ) -> None:
         self.segments, self.questions, self.lives, self.asked = segments, questions, lives, []
         self.calls = []
         self.provenance = Provenance(
-            writer="a test",
+            writer=name,
             weights=weights,
             seed=0,
             settings={"segments": segments, "sampling": {"top_k": 5}, "sizes": (1, 2)}
@@ -293,13 +299,16 @@ def test_samples_that_got_nothing_are_tried_again_when_it_is_asked_for(tmp_path:
     assert same is not None
     assert same.digest() == first.digest()
     assert untouched.asked == []
-    again, bad = Writer(questions=2), []
+    again, bad = Writer(questions=2, name="the same, named from elsewhere"), []
     pool = write_pool(path, again, SAMPLES, retry_failed=True, on_bad=bad.append)
     whole = write_pool(tmp_path / "alone.jsonl", Writer(questions=2), SAMPLES)
     assert pool is not None
     assert whole is not None
     assert pool.digest() == whole.digest()
     assert ReferencePool.read(path).header == pool.header
+    assert pool.header is not None
+    assert first.header is not None
+    assert pool.header.provenance == first.header.provenance
     assert [b.id for b in bad] == [UNREADABLE]
     assert {0, 5}.isdisjoint(again.asked)
     with pytest.raises(PoolError, match="holds another pool"):
@@ -379,6 +388,24 @@ def test_parts_of_another_writer_are_refused(tmp_path: Path) -> None:
     kept = Writer(lives=0)
     assert write_pool(path, kept, SAMPLES) is not None
     assert kept.asked == []
+
+
+def test_a_writer_of_the_same_weights_may_be_named_otherwise(tmp_path: Path) -> None:
+    """runs/e1, ./runs/e1 and where the folder was moved to are one writer; two models of a server are two."""
+    path, samples = tmp_path / "pool.jsonl", SAMPLES[:5]
+    with pytest.raises(Killed):
+        write_pool(path, Writer(name="runs/e1 at step 3", lives=6), samples)
+    pool = write_pool(path, Writer(name="./runs/e1 at step 3"), samples)
+    assert pool is not None
+    elsewhere = Writer(name="/moved/e1 at step 3")
+    for again in (False, True):
+        same = write_pool(path, elsewhere, samples, retry_failed=again)
+        assert same is not None
+        assert same.header == pool.header
+    assert elsewhere.asked == []
+    write_pool(tmp_path / "served.jsonl", Writer(name="qwen", weights=None), samples)
+    with pytest.raises(PoolError, match=r"by qwen \(writer differ\)"):
+        write_pool(tmp_path / "served.jsonl", Writer(name="other", weights=None), samples)
 
 
 def test_a_file_of_ones_own_is_not_written_over(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -35,7 +36,7 @@ from vcap_jax.data.references import PoolEntry, Provenance, ReferencePool, Segme
 from vcap_jax.data.storage import raise_if_gone
 from vcap_jax.references.beside import with_answers
 from vcap_jax.system.errors import VCapError
-from vcap_jax.system.json_values import as_list, as_number, as_whole
+from vcap_jax.system.json_values import JsonDict, as_list, as_number, as_whole
 from vcap_jax.system.shutdown import raise_if_requested, requested
 
 
@@ -135,7 +136,14 @@ def write_parts(
     on_bad: Callable[[BadSample], None],
 ) -> None:
     """One process's part of a pool that is not there yet; arguments, signals and errors as of ``write_pool``."""
-    check_plan(parts_folder(path), asdict(writer.provenance), what="pool", error=PoolError)
+    about = as_read(asdict(writer.provenance))
+    check_plan(
+        parts_folder(path),
+        about,
+        what="pool",
+        error=PoolError,
+        as_now=partial(_called_as_in, about),
+    )
     for name, files in _files(path, writer, shard.count).items():
         part = files[shard.index]
         if not part.exists():
@@ -193,11 +201,20 @@ def _write_part(
     grow(part, rows(), stopped=lambda: f"stopped with {done} of {stop - start} captions written")
 
 
+def _called_as_in(other: JsonDict, about: JsonDict) -> JsonDict:
+    """``about`` with the writer's name of ``other`` where both have the same weights: a folder may have moved, or be
+    named from elsewhere."""
+    same = about.get("weights") is not None and about.get("weights") == other.get("weights")
+    return about | {"writer": other["writer"]} if same else about
+
+
 def existing_pool(path: Path, provenance: Provenance) -> ReferencePool:
-    """The pool that lies at ``path``. Raises PoolError if it is not of this provenance."""
+    """The pool that lies at ``path``. Raises PoolError if it is not of this provenance, whatever a writer of the same
+    weights is called."""
     pool = ReferencePool.read(path)
-    now = as_read(asdict(provenance))
-    if pool.header is None or (before := as_read(asdict(pool.header.provenance))) != now:
+    before = {} if pool.header is None else as_read(asdict(pool.header.provenance))
+    now = _called_as_in(before, as_read(asdict(provenance)))
+    if before != now:
         by = "without a header"
         if pool.header is not None:
             by = f"by {pool.header.provenance.writer} ({differing(before, now)} differ)"
@@ -263,6 +280,8 @@ def _retried(
     """The pool with entries for those of the samples that had none and get one now. What came before a signal or an
     error is kept: it is raised once that is written. A kill loses a tenth of the pool at most, or ``_TRIED`` entries:
     it is written whole each time."""
+    assert pool.header is not None
+    provenance = pool.header.provenance
     entries = {entry.id: entry for entry in pool.entries()}
     missing = [index for index, sample in enumerate(samples) if sample.id not in entries]
 
@@ -270,7 +289,7 @@ def _retried(
         nonlocal pool
         if len(entries) > len(pool):
             ordered = [entries[sample.id] for sample in samples if sample.id in entries]
-            pool = _written(path, ordered, writer.provenance)
+            pool = _written(path, ordered, provenance)
 
     # All side by side, or some where entries come only once their parts are there.
     most = _TRIED if writer.each else max(1, len(missing))
