@@ -19,7 +19,7 @@ from vcap_jax.parallel.fingerprint import fingerprint
 from vcap_jax.recipes import distill as module
 from vcap_jax.recipes.distill import Teacher, distill
 from vcap_jax.report.metrics import read_metrics
-from vcap_jax.report.run_folder import RunFolder
+from vcap_jax.report.run_folder import RunFolder, RunFolderError
 from vcap_jax.run.config import RunConfig
 from vcap_jax.run.context import RunContext
 from vcap_jax.run.keeping_best import BestKeeper
@@ -90,6 +90,15 @@ def test_two_teachers_of_one_name_are_refused(tmp_path: Path) -> None:
     twice = ["--teacher", "e1=a", "--teacher", "e1=b", "--dir", str(tmp_path / "new")]
     assert command(["--config", "configs/embedded/image.yaml", *twice]) == 1
     assert not (tmp_path / "new").exists()
+
+
+def test_the_folder_of_rounds_is_refused(tmp_path: Path) -> None:
+    """Their summary would be replaced, and a teacher named e1 would write into their first round."""
+    config = load_config(RunConfig, [], ["reward.family=random"])
+    folder = RunFolder.open(tmp_path / "all", config)
+    folder.claim("self-improvement")
+    with pytest.raises(RunFolderError, match="is self-improvement, this command's is distillation"):
+        distill(config, folder, [Teacher(name="e1", source="runs/e1")], say=lambda _: None)
 
 
 def test_candidates_that_would_all_be_the_same_are_refused(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from vcap_jax.data.references import PoolEntry, ReferencePool
 from vcap_jax.recipes import self_improve as module
 from vcap_jax.references import heldout_pool
 from vcap_jax.references.writing import PoolError
-from vcap_jax.report.run_folder import RunFolder
+from vcap_jax.report.run_folder import RunFolder, RunFolderError
 from vcap_jax.report.summary import FactRow
 from vcap_jax.reward.config import RewardConfig
 from vcap_jax.run.config import RunConfig
@@ -147,6 +147,18 @@ def test_what_is_complete_is_not_done_again(tmp_path, rounds) -> None:
     assert [name for name, *_ in rounds.trained] == ["e1", "e2", "e2"]
     module.self_improve(RunConfig(), opened(tmp_path), rounds=3, say=lambda _: None)
     assert [name for name, *_ in rounds.trained] == ["e1", "e2", "e2", "e3"]
+
+
+def test_the_folder_of_a_distillation_is_refused_and_one_of_before_is_taken(tmp_path, rounds) -> None:
+    folder = opened(tmp_path)
+    folder.claim("distillation")
+    with pytest.raises(RunFolderError, match="is distillation, this command's is self-improvement"):
+        module.self_improve(RunConfig(), folder, say=lambda _: None)
+    assert rounds.trained == []
+    folder.kind.unlink()  # earlier versions wrote none
+    for _ in range(2):
+        module.self_improve(RunConfig(), opened(tmp_path), rounds=1, say=lambda _: None)
+    assert [name for name, *_ in rounds.trained] == ["e1"]
 
 
 def test_no_round_is_refused(tmp_path, rounds) -> None:

@@ -208,8 +208,14 @@ def test_the_way_to_train_longer_is_named(tmp_path: Path, setting: str) -> None:
     assert "Set these back" not in str(raised.value)
 
 
-def test_of_several_runs_nobody_is_told_to_begin_from_their_checkpoint(tmp_path: Path) -> None:
-    begun(tmp_path / "rounds")
+@pytest.mark.parametrize("kind", [None, "self-improvement", "distillation"])
+def test_of_several_runs_nobody_is_told_to_begin_from_their_checkpoint(
+    tmp_path: Path, kind: str | None
+) -> None:
+    """kind: earlier versions noted none."""
+    folder = begun(tmp_path / "rounds")
+    if kind is not None:
+        folder.claim(kind)
     with pytest.raises(RunFolderError, match=r"\n  - max_steps: .*\nSet these back, or start a new run"):
         resumed(tmp_path / "rounds", "max_steps=12")
 

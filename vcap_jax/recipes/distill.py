@@ -101,10 +101,12 @@ def distill(
     all see: samples are captioned and scored in shares, students trained together.
     Raises ConfigError for two teachers of one name, for candidates that would all be the same, for a
     teacher that is complete with other weights or another N, and for settings that these processes
-    cannot train a student with. Raises what writing, scoring and training raise.
+    cannot train a student with; RunFolderError if the folder is that of another kind. Raises what writing, scoring and
+    training raise.
     """
     names = [teacher.name for teacher in teachers]
     check_distillation(config, names, candidates, processes)
+    folder.claim("distillation")
 
     def anything_to_judge() -> bool:
         stages = [folder.root / name for name in names]

@@ -53,12 +53,13 @@ def self_improve(
 
     processes: those that share the work, each calling this with a folder they all see.
     Raises ConfigError for less than one round or a reward without references, TrainingStopped if a round ended early
-    but can be resumed, and what the runs raise.
+    but can be resumed, RunFolderError if the folder is that of another kind, and what the runs raise.
     """
     if rounds < 1:
         raise ConfigError(f"{rounds} rounds: give at least one")
     if not reward_family(config).uses_reference(config.reward):
         raise ConfigError("the reward uses no references, so that a new pool would change nothing")
+    folder.claim("self-improvement")
     all_asleep(config, say)
     finished: dict[str, JsonDict] = {}
     e1 = RunFolder(folder.root / "e1")

@@ -131,7 +131,8 @@ class RunFolder:
         return self.config.exists() and not idle(self.root)
 
     def claim(self, kind: str) -> None:
-        """Marks what is done here ("training", "supervised"): to go on by the other command would mix two runs.
+        """Marks what is done here ("training", "supervised", or of several runs "self-improvement", "distillation"): to
+        go on by another command would mix two.
 
         Raises RunFolderError if the folder is another kind's.
         """

@@ -91,6 +91,9 @@ SUBRUN_MAY_DIFFER = (*MAY_DIFFER, "data.references", "sft.captions")
 (``references.remember_pool``), not by its path, since the recipe's folder may have moved."""
 
 
+_SINGLE_RUNS = ("training", "supervised")
+"""Of what ``RunFolder.claim`` notes."""
+
 _UNKEPT = ("distributed",)
 """Says where a run was done, and is another at every start."""
 
@@ -204,7 +207,8 @@ class _Terms:
 def _resuming(config: RunConfig, there: RunFolder, may_differ: tuple[str, ...]) -> _Terms:
     noted = noted_judge(there) or _judge_model(there)
     # An undertaking of several runs has no checkpoint of its own to begin from.
-    remedies = _step_remedies(there.root, config) if there.kind.exists() else {}
+    single = there.kind.exists() and there.kind.read_text(encoding="utf-8").strip() in _SINGLE_RUNS
+    remedies = _step_remedies(there.root, config) if single else {}
     if config.judge.model is None or noted in (None, config.judge.model):
         # Null takes what answers, which the note is compared with as soon as it does.
         may_differ = (*may_differ, "judge.model")
