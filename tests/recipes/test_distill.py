@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,8 +17,9 @@ from vcap_jax.configuration import ConfigError, load_config
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.references import PoolEntry, Provenance, ReferencePool
 from vcap_jax.parallel.fingerprint import fingerprint
+from vcap_jax.parallel.processes import ALONE
 from vcap_jax.recipes import distill as module
-from vcap_jax.recipes.distill import Teacher, distill
+from vcap_jax.recipes.distill import Teacher, check_distillation, distill
 from vcap_jax.report.metrics import read_metrics
 from vcap_jax.report.run_folder import RunFolder, RunFolderError
 from vcap_jax.run.config import RunConfig
@@ -90,6 +92,14 @@ def test_two_teachers_of_one_name_are_refused(tmp_path: Path) -> None:
     twice = ["--teacher", "e1=a", "--teacher", "e1=b", "--dir", str(tmp_path / "new")]
     assert command(["--config", "configs/embedded/image.yaml", *twice]) == 1
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
+    "name", ["..", ".", ".e1", "a/b", "e 1", "", "data", "references", "config.yaml", "judgements.sqlite"]
+)
+def test_a_teacher_is_not_called_as_what_else_lies_in_the_folder(name: str) -> None:
+    with pytest.raises(ConfigError, match=rf"a teacher cannot be called {re.escape(repr(name))}: its folder"):
+        check_distillation(RunConfig(), ["e1.5_b-2", "größer", name], 8, ALONE)
 
 
 def test_the_folder_of_rounds_is_refused(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ folder, and is skipped when that is there.
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
@@ -47,6 +48,10 @@ from vcap_jax.system.json_values import JsonDict, as_object, read_json_object
 
 _SEED = 8_000_009
 """Added to the run's seed: candidates are not drawn with the numbers of rollouts or references."""
+_NAME = re.compile(r"[\w-][\w.-]*")
+_FOLDERS = ("data", "references")
+_ENDINGS = (".json", ".yaml", ".txt", ".log", ".sqlite")
+"""What lies beside the teachers' folders, and may come to lie there."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +83,12 @@ def check_distillation(
     """Raises ConfigError for what ``distill`` would refuse; for before there is a folder. names: of the teachers."""
     if len(set(names)) < len(names):
         raise ConfigError(f"two teachers of one name: {', '.join(names)}; give each its own")
+    for name in names:
+        if not _NAME.fullmatch(name) or name in _FOLDERS or Path(name).suffix in _ENDINGS:
+            raise ConfigError(
+                f"a teacher cannot be called {name!r}: its folder has the name, so give one of letters, digits, "
+                f"'-', '_' and '.' that is neither {' nor '.join(_FOLDERS)}, and no file's ({', '.join(_ENDINGS)})"
+            )
     if candidates > 1 and config.rollout.sampling.temperature == 0:
         raise ConfigError(
             f"{candidates} candidates of each sample at temperature 0 would all be the same: set "
@@ -99,8 +110,8 @@ def distill(
 
     candidates: N, captions drawn per sample. processes: those that share the work, each calling this with a folder they
     all see: samples are captioned and scored in shares, students trained together.
-    Raises ConfigError for two teachers of one name, for candidates that would all be the same, for a
-    teacher that is complete with other weights or another N, and for settings that these processes
+    Raises ConfigError for two teachers of one name or one that no folder can have here, for candidates that would all
+    be the same, for a teacher that is complete with other weights or another N, and for settings that these processes
     cannot train a student with; RunFolderError if the folder is that of another kind. Raises what writing, scoring and
     training raise.
     """
