@@ -135,7 +135,7 @@ def test_the_page_of_rewards_names_fields_that_there_are():
 
 
 def test_pools_are_joined_by_their_page_whichever_of_them_has_a_sample(tmp_path, monkeypatch):
-    (source,) = CODE.findall((ROOT / "docs" / "recipes.md").read_text(encoding="utf-8"))
+    instead, source = CODE.findall((ROOT / "docs" / "recipes.md").read_text(encoding="utf-8"))
     (tmp_path / "pools").mkdir()
     cut = Segment(start=0.0, end=1.0, references=("a dog runs",))
     for name, entries in (
@@ -152,6 +152,11 @@ def test_pools_are_joined_by_their_page_whichever_of_them_has_a_sample(tmp_path,
         "c": ("w",),
     }
     assert both["a"].segments == (cut, cut)
+    held = tmp_path / "DIR" / "e2" / "references" / "heldout.jsonl"
+    ReferencePool([PoolEntry(id="c", references=("by the base",))]).write(held)
+    exec(instead, {})
+    same = ReferencePool.read(tmp_path / "pools" / "same.jsonl")
+    assert same.texts() == {"c": ("by the base",), "a": ("z",)}
 
 
 @pytest.mark.long

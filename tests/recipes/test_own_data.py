@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 import json
+import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from vcap_jax.configuration import ConfigError, load_config
+from tests.bare_context import bare_context
+from vcap_jax import references
+from vcap_jax.configuration import ConfigError, dump_config, load_config
 from vcap_jax.data.errors import ManifestError
+from vcap_jax.data.manifest import Sample
 from vcap_jax.data.references import PoolEntry, ReferencePool
 from vcap_jax.evals.protocol import read_items
 from vcap_jax.grpo import trainer
 from vcap_jax.recipes.grpo import run
 from vcap_jax.recipes.sft import run_sft
+from vcap_jax.references import heldout_pool
 from vcap_jax.report.metrics import deterministic, read_metrics
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.reward.ngrams import CiderD
 from vcap_jax.run.checkpoint_source import checkpoint_source
 from vcap_jax.run.config import RunConfig
+from vcap_jax.run.context import RunContext
 from vcap_jax.run.inputs import check_inputs
+from vcap_jax.run.manifest_note import remember_samples
 from vcap_jax.run.setup import heldout_samples, manifest_samples
 from vcap_jax.system.shutdown import Stopped
 from vcap_jax.training.checkpoint import Checkpointer
@@ -130,6 +138,44 @@ def test_a_supervised_run_is_told_the_same(data: Path, tmp_path: Path) -> None:
     assert set(judged) == {"start", "trained", "references"}
     assert judged["trained"]["metrics"]["reward"]["n"] == 3
     assert summary["best"]["step"] == 1
+
+
+@pytest.mark.parametrize("change", [None, "other pictures", "no references kept"])
+def test_a_run_from_another_one_compares_held_out_captions_with_the_same_references(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str | None
+) -> None:
+    """Written anew they were the trained policy's, and rewards of the two were by different references."""
+
+    def by_policy(ctx: RunContext, path: Path, samples: Sequence[Sample]) -> ReferencePool:
+        if not path.exists():
+            entries = [PoolEntry(id=s.id, references=(f"by {ctx.config.model.path}",)) for s in samples]
+            ReferencePool(entries).write(path)
+        return ReferencePool.read(path)
+
+    monkeypatch.setattr(references, "references_by_policy", by_policy)
+    said: list[str] = []
+
+    def compared_with(name: str, start: str, samples: Sequence[Sample]) -> set[tuple[str, ...]]:
+        config = load_config(RunConfig, [], [f"model.path={start}"])
+        ctx = bare_context(config, tmp_path / name, say=said.append)
+        (ctx.folder.checkpoints).mkdir(parents=True, exist_ok=True)
+        ctx.folder.config.write_text(dump_config(config))
+        remember_samples(ctx.folder, "mine.jsonl", [], samples)
+        return set(heldout_pool(ctx, samples).texts().values())
+
+    held = [Sample(id=name, images=(Path(f"{name}.png"),)) for name in "ab"]
+    assert compared_with("first", "base", held) == {("by base",)}
+    first = str(tmp_path / "first")
+    if change == "other pictures":
+        held = [replace(sample, images=(Path("other.png"),)) for sample in held]
+    elif change == "no references kept":
+        (tmp_path / "first" / "references" / "heldout.jsonl").unlink()
+    assert compared_with("second", first, held) == {("by base" if change is None else f"by {first}",)}
+    told = "are compared with the references that" if change is None else "judged/reward does not compare"
+    assert [told in line for line in said] == [True]
+    shutil.rmtree(first)  # once it has begun, a run needs the other's references no more
+    assert compared_with("second", first, held) == {("by base" if change is None else f"by {first}",)}
+    assert len(said) == 1
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from vcap_jax.captioning.parts import Shard
@@ -13,9 +14,10 @@ from vcap_jax.references.note import POOL_NOTE, read_note, write_note
 from vcap_jax.references.writing import PoolError, ReferenceWriter, existing_pool, join_parts, write_parts
 from vcap_jax.report.progress import PoolProgress
 from vcap_jax.report.run_folder import RunFolder
-from vcap_jax.run.checkpoint_source import starting_source
+from vcap_jax.run.checkpoint_source import named_source, starting_source
 from vcap_jax.run.config import RunConfig
 from vcap_jax.run.context import RunContext
+from vcap_jax.run.manifest_note import same_heldout
 
 HELDOUT_NOTE = "heldout_references.json"
 """As ``POOL_NOTE``, of what captions of held-out samples are compared with."""
@@ -50,13 +52,17 @@ def heldout_pool(ctx: RunContext, samples: Sequence[Sample]) -> ReferencePool:
     """What captions of held-out samples are compared with: as ``reference_pool``, which never sees these samples.
 
     Where ``data.references`` has nothing for a sample, its own row counts. References that the run folder holds go
-    before both: an earlier start has written them, or ``hand_on_heldout`` has left them there.
+    before both: an earlier start has written them, or ``hand_on_heldout`` has left them there. Where none of these has
+    any, a run that starts from another one takes that one's, or says that the two do not compare.
     """
     there = ctx.processes.on_process_0("held-out references", _heldout_file(ctx.folder).exists)
     given, source = _known_heldout(ctx.config, ctx.folder if there else None, samples)
     without = [sample for sample in samples if sample.id not in given]
     if without:
         path = _heldout_file(ctx.folder)
+        if not there:
+            take_over = partial(_take_over, ctx, without)
+            ctx.processes.on_process_0("held-out references of the run before", take_over)
         written = references_by_policy(ctx, path, without)
         given |= {entry.id: entry for entry in written.entries()}
         source = str(path)
@@ -82,6 +88,24 @@ def hand_on_heldout(
     _check_same(first, found, source, HELDOUT_NOTE)
     if len(found):
         found.write(_heldout_file(later))
+
+
+def _take_over(ctx: RunContext, samples: Sequence[Sample]) -> None:
+    """Leaves in the run's folder the references of the run that it starts from, where that one holds out the same."""
+    start = named_source(ctx.config.model.path, ctx.config.model.step)
+    before = RunFolder(start.folder)
+    if not start.run or read_note(before.root / HELDOUT_NOTE) is None:
+        return
+    file = _heldout_file(before)
+    pool = ReferencePool.read(file) if file.exists() else ReferencePool([])
+    if pool.missing(samples) or not same_heldout(before, ctx.folder):
+        ctx.say(
+            f"the starting policy writes references for {len(samples)} held-out samples which are not those of "
+            f"{start.path}, so judged/reward does not compare with that run's"
+        )
+        return
+    ctx.say(f"held-out captions are compared with the references that {start.path} has for them: {file}")
+    ReferencePool(pool[sample.id] for sample in samples).write(_heldout_file(ctx.folder))
 
 
 def _heldout_file(folder: RunFolder) -> Path:

@@ -63,6 +63,15 @@ def remember_samples(
         )
 
 
+def same_heldout(one: RunFolder, other: RunFolder) -> bool:
+    """Whether two runs have noted that they hold out the same samples."""
+    notes = [folder.root / MANIFEST_NOTE for folder in (one, other)]
+    if not all(note.exists() for note in notes):
+        return False
+    first, second = (read_record(ManifestNote, note).heldout for note in notes)
+    return first == second
+
+
 def _rows_of(samples: Sequence[Sample]) -> SampleRows:
     """By ids, prompts and names of files in their order. Where files lie may change; what is in them is not read."""
     rows = ((s.id, s.modality, s.prompt, [file.name for file in s.files]) for s in samples)
