@@ -96,7 +96,7 @@ def test_every_caption_gets_the_reward_that_training_would_give(data: Path, serv
     assert "one two three</p>" in page
     assert page.count("<article") == page.count('src="data:image/png') == 2
     assert any("1 ids that the manifest lacks, the first: 'z'" in line for line in said)
-    assert any("captions of 2 of the manifest's 3 images" in line for line in said)
+    assert any("captions of 2 of 3 images" in line for line in said)
     weights = RewardWeights(correctness=1.0, completeness=0.0, text_quality=0.0)
     again = {
         (r.candidate.sample_id, r.candidate.index): r.reward
@@ -143,6 +143,32 @@ def test_captions_by_other_programs_are_scored_by_the_names_of_their_pictures(
     ]
     assert (summary["captions"], summary["samples"], summary["not_scored"]) == (2, 2, 0)
     assert any("1 ids that the manifest lacks, the first: 'z.jpg'" in line for line in said)
+
+
+@pytest.mark.parametrize("form", ["entries", "predictions"])
+def test_captions_of_what_is_not_scored_are_told_by_the_reason(
+    data: Path, server: ScriptedJudge, form: str
+) -> None:
+    """A clip of a mixed manifest was said to be lacking there."""
+    server.answer = by_words
+    (data / "clip.mp4").touch()
+    rows = [{"id": name, "image": f"{name}.png", "references": ["A weak one."]} for name in "abc"]
+    write_lines(data / "manifest.jsonl", *rows, {"id": "clip", "video": "clip.mp4"})
+    if form == "entries":
+        written = [{"id": name, "captions": ["one"]} for name in (*"abc", "clip", "z")]
+    else:
+        written = [{"image_name": name, "prediction": "one"} for name in ("a", "b", "c.png", "clip.mp4", "z")]
+    write_lines(data / "captions.jsonl", *written)
+    _, summary, said = scored(configured(data, server, "data.max_samples=2"), data)
+    assert summary["samples"] == 2
+    assert [
+        line.replace(str(data), "") for line in said if line.startswith(("taken", "left", "captions"))
+    ] == [
+        "taken of /manifest.jsonl: 2 of 3 samples (data.max_samples)",
+        "left out: captions of 1 video, because modality is image",
+        "left out: captions of 1 sample (data.max_samples)",
+        "left out: captions of 1 ids that the manifest lacks, the first: 'z'",
+    ]
 
 
 def test_captions_count_though_others_of_their_sample_are_lacking(data: Path, server: ScriptedJudge) -> None:

@@ -349,3 +349,33 @@ def test_what_would_do_nothing_is_told(manifest: Path, setting: str, message: st
     with pytest.raises(ConfigError, match=message):
         check_inputs(load_config(RunConfig, [], [setting]), policy=False)
     check_inputs(settings(manifest, setting, f"data.heldout={manifest.parent / 'held'}"), policy=False)
+
+
+@pytest.mark.parametrize(
+    ("setting", "work", "message"),
+    [
+        (
+            "second_judge.judge.urls=[http://127.0.0.1:9]",
+            "supervised",
+            r"second_judge .*set second_judge=null",
+        ),
+        ("second_judge.judge.urls=[http://127.0.0.1:9]", "distillation", "set second_judge=null"),
+        ("sft.captions=mine.jsonl", "distillation", r"sft.captions is mine\.jsonl.* by launch/sft\.py"),
+    ],
+)
+def test_what_a_command_would_not_look_at_is_refused(
+    manifest: Path, setting: str, work: Any, message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        check_inputs(settings(manifest, setting, "sft.max_steps=1"), work, policy=False)
+
+
+def test_scoring_takes_the_settings_of_a_run_and_says_which_it_does_not_look_at(manifest: Path) -> None:
+    judge = "{urls: [http://127.0.0.1:9]}"
+    of_a_run = ["data.on_bad_sample=refuse", f"second_judge.judge={judge}", f"evaluation.other_judge={judge}"]
+    (manifest.parent / "gone.png").touch()
+    plain = check_inputs(settings(manifest), "scores", policy=False)
+    notes = check_inputs(settings(manifest, *of_a_run), "scores", policy=False)
+    judges, bad = [note for note in notes if note not in plain]
+    assert "not by second_judge or evaluation.other_judge" in judges
+    assert bad.startswith("data.on_bad_sample=refuse")

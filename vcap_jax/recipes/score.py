@@ -25,7 +25,7 @@ from vcap_jax.data.videos import EvenFrames, FrameSampling
 from vcap_jax.evals.judged import FAILED, REWARD, evaluation, judged_item
 from vcap_jax.evals.protocol import Captions, Item, OwnData
 from vcap_jax.evals.scoring import STEP, Scored, scored
-from vcap_jax.evals.written_captions import captions_in
+from vcap_jax.evals.written_captions import captions_in, of_no_sample
 from vcap_jax.recipes.evaluation_request import EvaluationRefused
 from vcap_jax.report.intervals import Value
 from vcap_jax.report.progress import PoolProgress
@@ -45,6 +45,7 @@ from vcap_jax.run.judge import answering_judge, media_for_judge, reward_family
 from vcap_jax.run.judge_domain import judge_domain
 from vcap_jax.run.judge_record import noted_judge
 from vcap_jax.run.observers import shown_candidate
+from vcap_jax.run.setup import taken_part
 from vcap_jax.system.digests import digest_of
 from vcap_jax.system.files import replace_file
 from vcap_jax.system.json_values import JsonDict, as_object, read_json_object
@@ -89,9 +90,12 @@ def score(config: RunConfig, request: ScoreRequest, *, say: Callable[[str], None
         say(note)
     family = reward_family(config)
     file_of_captions = _described(request.captions)
-    rows = [sample for sample in read_manifest(config.data.manifest) if sample.modality == config.modality]
-    there = captions_in(request.captions, rows)
+    everything = read_manifest(config.data.manifest)
+    of_modality = [sample for sample in everything if sample.modality == config.modality]
+    there = captions_in(request.captions, of_modality)
+    rows = taken_part(config, of_modality, say)
     placed = _captioned(rows, there, request.captions, config.data.manifest, say)
+    _tell_left_out(everything, rows, there, say)
     samples = list(placed.values())
     pool = _references(config, samples) if family.uses_reference(config.reward) else None
     if config.reward.family == "imitation":
@@ -199,12 +203,35 @@ def _captioned(
             f"id is {next(iter(there), None)!r}, the manifest's {rows[0].id!r}. Captions that vcap caption made of the "
             f"manifest have its ids"
         )
-    known = {sample.id for sample in rows}
-    if strange := [name for name in there if name not in known]:
-        say(f"left out: captions of {len(strange)} ids that the manifest lacks, the first: {strange[0]!r}")
     if failures or len(samples) < len(rows):
-        say(f"captions of {len(samples)} of the manifest's {len(rows)} {rows[0].modality}s")
+        say(f"captions of {len(samples)} of {len(rows)} {rows[0].modality}s")
     return samples
+
+
+def _tell_left_out(
+    everything: Sequence[Sample],
+    rows: Sequence[Sample],
+    there: Mapping[str, Captions],
+    say: Callable[[str], None],
+) -> None:
+    """Says whose captions are not scored, and why. everything: the manifest's samples. rows: those that are taken."""
+    modality, taken = rows[0].modality, {sample.id for sample in rows}
+    left = [name for name in there if name not in taken]
+    if not left:
+        return
+    other = "image" if modality == "video" else "video"
+    of_other = [sample for sample in everything if sample.modality == other]
+    too_many = [sample for sample in everything if sample.modality == modality and sample.id not in taken]
+    for samples, what, why in (
+        (of_other, other, f", because modality is {modality}"),
+        (too_many, "sample", " (data.max_samples)"),
+    ):
+        lacking = of_no_sample(left, samples)
+        if count := len(left) - len(lacking):
+            say(f"left out: captions of {count} {what}{'' if count == 1 else 's'}{why}")
+        left = lacking
+    if left:
+        say(f"left out: captions of {len(left)} ids that the manifest lacks, the first: {left[0]!r}")
 
 
 def _described(captions: Path) -> JsonDict:

@@ -71,6 +71,8 @@ def check_inputs(config: RunConfig, work: Work = "training", *, policy: bool = T
         except (VCapError, FileNotFoundError) as error:
             problems.append(error)
 
+    with noted():
+        checks.unheard(work)
     if policy:
         with noted():
             check_policy(config)
@@ -179,6 +181,33 @@ class _Checks:
 
     def __init__(self, config: RunConfig, notes: list[str]) -> None:
         self._config, self._notes = config, notes
+
+    def unheard(self, work: Work) -> None:
+        """Raises ConfigError for settings that ``work`` would not look at. Scoring, which takes a run's as they are,
+        has them noted."""
+        config = self._config
+        if work in ("supervised", "distillation") and config.second_judge is not None:
+            raise ConfigError(
+                "second_judge scores captions of launch/train.py again, and nobody would ask it here: set "
+                "second_judge=null (evaluation.other_judge scores held-out captions)"
+            )
+        if work == "distillation" and config.sft.captions is not None:
+            raise ConfigError(
+                f"sft.captions is {config.sft.captions}, and students learn the best captions of their teachers: set "
+                "sft.captions=null, or learn those by launch/sft.py"
+            )
+        if work == "scores":
+            others = {
+                "second_judge": config.second_judge,
+                "evaluation.other_judge": config.evaluation.other_judge,
+            }
+            if asked := [name for name, judge in others.items() if judge is not None]:
+                self._notes.append(f"captions are scored by judge alone, not by {' or '.join(asked)}")
+            if config.data.on_bad_sample == "refuse":
+                self._notes.append(
+                    "data.on_bad_sample=refuse is of files that are missing: captions of one that cannot be read are "
+                    "counted as not scored"
+                )
 
     def keep_best(self, named: Sequence[str]) -> None:
         """That its evaluator is there and has something to evaluate. named: the evaluators, in their order."""

@@ -162,8 +162,13 @@ def _of_modality(config: RunConfig, say: Callable[[str], None]) -> list[Sample]:
     if left_out := len(samples) - len(chosen):
         them = f"1 {other}" if left_out == 1 else f"{left_out} {other}s"
         say(f"left out of {config.data.manifest}: {them}, because modality is {config.modality}")
+    return taken_part(config, chosen, say)
+
+
+def taken_part(config: RunConfig, samples: list[Sample], say: Callable[[str], None]) -> list[Sample]:
+    """As many of the manifest's samples as ``data.max_samples`` allows; says how many are taken."""
     most = config.data.max_samples
-    if most is None or len(chosen) <= most:
-        return chosen
-    say(f"taken of {config.data.manifest}: {most} of {len(chosen)} samples (data.max_samples)")
-    return a_part(chosen, most)
+    if most is None or len(samples) <= most:
+        return samples
+    say(f"taken of {config.data.manifest}: {most} of {len(samples)} samples (data.max_samples)")
+    return a_part(samples, most)
