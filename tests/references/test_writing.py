@@ -148,6 +148,21 @@ def test_answers_stand_behind_the_references(tmp_path: Path) -> None:
         write_pool(tmp_path / "plain.jsonl", Writer(questions=2), SAMPLES)
 
 
+def test_of_a_sample_without_a_reference_nothing_more_is_asked(tmp_path: Path) -> None:
+    """It was told once for itself, and once for each window and question."""
+    seen: list[tuple[str, list[str]]] = []
+
+    class Watched(Writer):
+        def write(self, part, samples, indices, skip, on_bad):
+            seen.append((part, [sample.id for sample in samples]))
+            return super().write(part, samples, indices, skip, on_bad)
+
+    write_pool(tmp_path / "pool.jsonl", Watched(questions=2), SAMPLES)
+    every = [sample.id for sample in SAMPLES]
+    spoken_of = [name for name in every if name != UNREADABLE]
+    assert seen == [("whole", every), ("windows", spoken_of), ("answers", spoken_of)]
+
+
 def test_questions_that_none_answers_leave_no_pool_and_are_asked_again(tmp_path: Path) -> None:
     class Mute(Writer):
         def answers(self, samples, indices, skip, on_bad):

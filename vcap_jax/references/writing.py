@@ -183,13 +183,20 @@ def _write_part(
         # A pool lacks for ever what could not be read while it was written.
         raise_if_gone(samples[begin // each].files, samples[(begin - 1) // each].files[0])
     done = begin - start
+    asked: Sequence[int] = range(first, last)
+    if name != WHOLE:  # what has no reference of its own gets no entry, and why has been told
+        asked = [written.index for written in _read([part_file(part.parent, WHOLE, shard)])]
 
     def rows() -> Iterator[Mapping[str, object]]:
         nonlocal done
         if begin >= stop:
             return
         at, skip = divmod(begin, each)
-        for written in writer.write(name, samples[at:last], range(at, last), skip, report):
+        left = [index for index in asked if index >= at]
+        if not left:
+            return
+        skip = skip if left[0] == at else 0
+        for written in writer.write(name, [samples[index] for index in left], left, skip, report):
             row: dict[str, object] = {"place": written.index, "references": list(written.references)}
             if written.window is not None:
                 row["window"] = [written.window.start, written.window.end]
