@@ -102,3 +102,12 @@ def test_what_is_wrong_is_named(tmp_path: Path, line: str, message: str) -> None
     path.write_text(line)
     with pytest.raises(ManifestError, match=rf"(?s)pool\.jsonl.*{message}"):
         ReferencePool.read(path)
+
+
+def test_a_folder_is_said_to_be_one(tmp_path: Path) -> None:
+    with pytest.raises(ManifestError, match=r"the pool of captions \S+ is a folder: name a file in it$"):
+        ReferencePool.read(tmp_path, "pool of captions")
+    pool = tmp_path / "references" / "train.jsonl"
+    ReferencePool([PoolEntry(id="a", references=("A cat.",))]).write(pool)
+    with pytest.raises(ManifestError, match=rf"is the folder of a run: name a file in it, such as {pool}$"):
+        ReferencePool.read(tmp_path)

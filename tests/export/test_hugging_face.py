@@ -174,6 +174,16 @@ def test_what_is_no_source_or_no_target_is_refused(tmp_path):
         checkpoint_to_hf(BACKBONE_FOLDER, tmp_path / "used")
     with pytest.raises(ConversionError, match="neither a run folder"):
         checkpoint_to_hf(tmp_path / "used", tmp_path / "new")
+    run = RunFolder(tmp_path / "rounds" / "e1")
+    run.checkpoints.mkdir(parents=True)
+    for folder in (run.root, run.root.parent):
+        (folder / "config.yaml").touch()
+    with pytest.raises(ConversionError, match=r"rounds holds runs, name one of them: \S+rounds/e1$"):
+        checkpoint_to_hf(run.root.parent, tmp_path / "new")
+    with pytest.raises(
+        ConversionError, match=r"e1 is a run, which model\.path takes as it is: from-hf takes"
+    ):
+        checkpoint_from_hf(run.root, tmp_path / "new")
 
 
 ADAPTED = ModelConfig(lora=LoraConfig(rank=2, targets=("q_proj", "up_proj")), frozen_dtype="bfloat16")

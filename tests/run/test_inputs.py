@@ -58,6 +58,7 @@ def settings(manifest: Path, *overrides: str) -> RunConfig:
         ("{folder}/light", "has no weights"),
         ("{folder}/half", r"lacks 1 of its 2 files of weights, the first 2\.safetensors"),
         ("{folder}/torn", r"model\.safetensors\.index\.json cannot be read"),
+        ("{folder}/rounds", r"rounds holds runs, name one of them: \S+rounds/e1, \S+rounds/self/student$"),
         ("{folder}/whole", None),
         ("embedded", None),
     ],
@@ -72,6 +73,9 @@ def test_the_checkpoint(tmp_path: Path, path: str, message: str | None) -> None:
     (tmp_path / "half" / "1.safetensors").touch()
     (tmp_path / "torn" / "model.safetensors.index.json").write_text('{"weight')
     (tmp_path / "whole" / "model.safetensors").touch()
+    for name in ("e1", "self/student"):
+        (tmp_path / "rounds" / name).mkdir(parents=True)
+        (tmp_path / "rounds" / name / "config.yaml").touch()
     path = path.format(folder=tmp_path)
     if message is None:
         check_checkpoint(path)

@@ -30,11 +30,14 @@ def read_objects(path: Path, what: str) -> Iterator[tuple[int, JsonDict]]:
 
     what: what the file is called in errors, for example "manifest".
 
-    Raises ManifestError: no such file, not UTF-8, a line that is not a JSON object, or one with half of a character.
+    Raises ManifestError: no such file, a folder, not UTF-8, a line that is not a JSON object, or one with half of a
+    character.
     """
     if not path.is_file():
         if is_address(str(path)):
             raise ManifestError(f"the {what} {path} is an address: download it and give the file's path")
+        if path.is_dir():
+            raise ManifestError(f"the {what} {path} is a folder: name a file in it")
         raise ManifestError(f"the {what} {path} does not exist: check the path")
     with path.open(encoding="utf-8-sig") as lines:  # some editors begin a file with a byte order mark
         number = 0

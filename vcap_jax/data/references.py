@@ -111,8 +111,8 @@ class ReferencePool:
             self._entries[entry.id] = entry
 
     @classmethod
-    def read(cls, path: str | Path) -> ReferencePool:
-        """Reads a pool.
+    def read(cls, path: str | Path, what: str = "reference pool") -> ReferencePool:
+        """Reads a pool. what: it is called in errors.
 
         Raises ManifestError: missing or empty file, a bad line, a version of another time, an id twice, rows that are
         not those the header was written for.
@@ -120,7 +120,11 @@ class ReferencePool:
         source = Path(path)
         entries: dict[str, PoolEntry] = {}
         header: PoolHeader | None = None
-        for number, row in read_objects(source, "reference pool"):
+        if (own := source / "references" / "train.jsonl").is_file():
+            raise ManifestError(
+                f"the {what} {source} is the folder of a run: name a file in it, such as {own}"
+            )
+        for number, row in read_objects(source, what):
             if number == 1 and HEADER_KEY in row:
                 header = _header(row, source)
                 continue
@@ -129,7 +133,7 @@ class ReferencePool:
                 raise ManifestError(f'{source}:{number}: id "{entry.id}" occurs twice: keep one of the rows')
             entries[entry.id] = entry
         if not entries:
-            raise ManifestError(f"the reference pool {source} is empty: make references first")
+            raise ManifestError(f"the {what} {source} is empty: write some first")
         pool = cls(entries.values(), header)
         if header is not None and pool.digest() != header.digest:
             raise ManifestError(

@@ -36,7 +36,15 @@ from vcap_jax.models.lora_files import CONFIG_FILE, save_adapter
 from vcap_jax.parallel.sharding import MeshConfig, Placement
 from vcap_jax.report.best_checkpoint import AskedStep
 from vcap_jax.report.run_folder import RunFolder
-from vcap_jax.run.checkpoint_source import Lineage, checkpoint_source, lineage, load_captioner, under_adapters
+from vcap_jax.run.checkpoint_source import (
+    Lineage,
+    checkpoint_source,
+    lineage,
+    load_captioner,
+    named_source,
+    runs_in,
+    under_adapters,
+)
 from vcap_jax.run.config import RunConfig
 from vcap_jax.run.model_loading import PARAMS_FOLDER, load_model
 from vcap_jax.system.errors import VCapError
@@ -143,6 +151,8 @@ def _trained(source: Path, step: AskedStep, placement: Placement) -> tuple[Linea
         raise ConversionError(
             f"{source} is neither a run folder (config.yaml) nor a checkpoint ({PARAMS_FOLDER}/)"
         )
+    if parts := runs_in(source):
+        raise ConversionError(f"{source} holds runs, name one of them: {', '.join(map(str, parts))}")
     path = str(source.absolute())
     step = checkpoint_source(path, step).step
     config = load_config(RunConfig, [run.config])
@@ -157,11 +167,15 @@ def checkpoint_from_hf(source: Path, target: Path, *, family: str | None = None)
     several the one that holds all, whatever config.json says.
 
     family: see ``ModelConfig``.
-    Raises ConversionError if ``target`` is not empty, CheckpointError if ``source`` is not complete.
+    Raises ConversionError if ``target`` is not empty or ``source`` is a run, CheckpointError if it is not complete.
     """
     _refuse_used(target)
     if (wrong := taken_for_a_pattern(target)) is not None:
         raise ConversionError(f"{wrong}; choose another name")
+    if named_source(str(source)).run:
+        raise ConversionError(
+            f"{source} is a run, which model.path takes as it is: from-hf takes the folder that to-hf makes of it"
+        )
     model = load_model(source, placement=Placement.build(MeshConfig()), family=family)
     with _whole(target) as folder:
         with Checkpointer(folder / PARAMS_FOLDER, keep=1) as checkpoints:

@@ -55,8 +55,8 @@ class ModelConfig:
     """Import path package.module:Class of a model family outside this package
     (vcap_jax.models.family); null takes the one that config.json's model_type names."""
     step: int | None = Field(default=None, ge=0)
-    """Which checkpoint of a run; null takes the last, and the new run's config.yaml says which that
-    was."""
+    """Which checkpoint of a run, by its number (best.json in the run's folder has that of the best);
+    null takes the last, and the new run's config.yaml says which that was."""
     dtype: Dtype = "float32"
     """What matrix products compute in."""
     param_dtype: Dtype = "float32"

@@ -20,6 +20,7 @@ from vcap_jax.report.evaluations import Results
 from vcap_jax.report.idle_run import deserted
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.reward.errors import JudgeUnavailable
+from vcap_jax.run.checkpoint_source import runs_in
 from vcap_jax.run.config import RunConfig
 from vcap_jax.system.file_locks import only_one
 from vcap_jax.system.json_records import as_record
@@ -176,10 +177,7 @@ class _Following:
 
 def _refuse_several(run: RunFolder) -> None:
     """Raises EvaluatorError for the folder of rounds, or of distillation, which has runs and no checkpoints."""
-    parts = sorted(
-        path.parent for where in ("*", "*/student") for path in run.root.glob(f"{where}/config.yaml")
-    )
-    if parts and not run.checkpoints.is_dir():
+    if parts := runs_in(run.root):
         several = ", ".join(map(str, parts))
         raise EvaluatorError(f"--follow: {run.root} holds runs: give --by one of them: {several}")
 

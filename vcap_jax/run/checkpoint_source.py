@@ -86,6 +86,13 @@ def named_source(path: str, step: AskedStep = None) -> CheckpointSource:
     return CheckpointSource(path=path, folder=folder, run=is_run, step=step)
 
 
+def runs_in(root: Path) -> list[Path]:
+    """The runs in a folder of rounds, or of distillation, which has no checkpoints of its own; none in a run."""
+    if RunFolder(root).checkpoints.is_dir():
+        return []
+    return sorted(path.parent for where in ("*", "*/student") for path in root.glob(f"{where}/config.yaml"))
+
+
 def checkpoint_source(path: str, step: AskedStep = None) -> CheckpointSource:
     """What ``path`` is. A run's step is ``step`` or that of its last checkpoint.
 

@@ -35,7 +35,7 @@ from vcap_jax.reward.one_question import load_question
 from vcap_jax.reward.questions import read_questions
 from vcap_jax.reward.templates import load_instruction
 from vcap_jax.reward.vqa import load_vqa_template
-from vcap_jax.run.checkpoint_source import check_start, lineage
+from vcap_jax.run.checkpoint_source import check_start, lineage, runs_in
 from vcap_jax.run.config import RunConfig
 from vcap_jax.run.judge import reward_family
 from vcap_jax.run.model_loading import PARAMS_FOLDER
@@ -159,6 +159,8 @@ def check_checkpoint(path: str, step: AskedStep = None, *, key: str = "model.pat
 
 
 def _no_checkpoint(path: str, folder: Path, key: str) -> str:
+    if folder.is_dir() and (parts := runs_in(folder)):
+        return f"{key} {path} holds runs, name one of them: {', '.join(map(str, parts))}"
     if folder.is_dir():
         return (
             f"{key} {path} is no checkpoint (it has no config.json) and no run with checkpoints: name a folder of a "

@@ -104,7 +104,7 @@ def caption_pool(captions: str | None, samples: Sequence[Sample]) -> tuple[Refer
     Raises ManifestError, ConfigError if there are none.
     """
     if captions is not None:
-        return ReferencePool.read(captions), captions
+        return ReferencePool.read(captions, "pool of captions"), captions
     own = ReferencePool.of_samples(samples)
     if not len(own):
         raise ConfigError(
