@@ -147,6 +147,11 @@ def test_what_is_complete_is_not_done_again(tmp_path, rounds) -> None:
     assert [name for name, *_ in rounds.trained] == ["e1", "e2", "e2"]
     module.self_improve(RunConfig(), opened(tmp_path), rounds=3, say=lambda _: None)
     assert [name for name, *_ in rounds.trained] == ["e1", "e2", "e2", "e3"]
+    # Whoever asks for fewer keeps what is told of the others.
+    whole = opened(tmp_path).summary.read_text()
+    module.self_improve(RunConfig(), opened(tmp_path), rounds=1, say=lambda _: None)
+    assert opened(tmp_path).summary.read_text() == whole
+    assert len(rounds.trained) == 4
 
 
 def test_the_folder_of_a_distillation_is_refused_and_one_of_before_is_taken(tmp_path, rounds) -> None:

@@ -49,7 +49,7 @@ def self_improve(
     say: Callable[[str], None] = print,
     processes: Processes = ALONE,
 ) -> Mapping[str, object]:
-    """Runs, or goes on with, ``rounds`` rounds in ``folder``; returns the summary.
+    """Runs, or goes on with, ``rounds`` rounds in ``folder``; returns the summary, of later complete ones too.
 
     processes: those that share the work, each calling this with a folder they all see.
     Raises ConfigError for less than one round or a reward without references, TrainingStopped if a round ended early
@@ -61,6 +61,7 @@ def self_improve(
         raise ConfigError("the reward uses no references, so that a new pool would change nothing")
     folder.claim("self-improvement")
     all_asleep(config, say)
+    rounds = max(rounds, processes.on_process_0("complete rounds", partial(_complete, folder)))
     finished: dict[str, JsonDict] = {}
     e1 = RunFolder(folder.root / "e1")
     rewards: dict[str, tuple[float, float] | None] = {}
@@ -111,6 +112,14 @@ def self_improve(
     if rows:
         say(shares_table(rows))
     return summary
+
+
+def _complete(folder: RunFolder) -> int:
+    """How many rounds are complete, from the first on."""
+    number = 0
+    while RunFolder(folder.root / f"e{number + 1}").summary.exists():
+        number += 1
+    return number
 
 
 def _check_samples(config: RunConfig, first: RunFolder) -> None:
