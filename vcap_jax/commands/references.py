@@ -61,7 +61,18 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> Namespace:
         parser.error(f"--out {args.out} is a folder: name a file in it, such as {args.out / 'pool.jsonl'}")
     if args.retry_failed and args.shard is not None:
         parser.error("--retry-failed goes over a whole pool: leave --shard out")
+    if args.retry_failed and args.out is not None and _of_a_run(args.out):
+        parser.error(
+            f"--retry-failed would change {args.out}, which a run began with and is resumed with: give a copy of it, "
+            "and a new run the copy (data.references)"
+        )
     return args
+
+
+def _of_a_run(pool: Path) -> bool:
+    """Whether a run has written the pool for itself."""
+    folder = pool.absolute().parent
+    return folder.name == "references" and (folder.parent / "config.yaml").is_file()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
