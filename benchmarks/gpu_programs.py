@@ -258,7 +258,7 @@ def sampler(model: Model, shape: Shape, placement: Placement) -> GroupSampler:
         decode_steps_per_call=CHUNK,
     )
     mesh = decoding_mesh(placement)
-    return GroupSampler(model.graphdef, config, end_ids=(end,), banned_ids=(end,), mesh=mesh)
+    return GroupSampler(model.graphdef, config, end_ids=(end,), banned_ids=(end,), mesh=mesh, logprobs=True)
 
 
 def decoding_mesh(placement: Placement) -> jax.sharding.Mesh:

@@ -72,6 +72,7 @@ def captions(
         config,
         end_ids=[END, 11, 12],
         banned_ids=[5, 6, 7, 8],
+        logprobs=True,
     )
     trainable, frozen = placement.state(params), nnx.State({})
     found: dict[int, np.ndarray] = {}

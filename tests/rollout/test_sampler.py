@@ -166,6 +166,67 @@ def test_greedy_equals_the_plain_forward(policy):
         np.testing.assert_array_equal(group.tokens[0, : group.lengths[0]], said)
 
 
+RULES = SamplingConfig(temperature=0.7, top_p=0.9, top_k=12, repetition_penalty=1.3)
+
+
+@pytest.mark.parametrize(
+    ("devices", "mesh", "shapes"),
+    [
+        (1, MeshConfig(), {"groups_per_batch": 4}),
+        pytest.param(1, MeshConfig(), {"groups_per_batch": 2, "shrink": 2}, marks=pytest.mark.long),
+        pytest.param(
+            1,
+            MeshConfig(),
+            {"groups_per_batch": 1, "short_groups": 2, "short_length": 4},
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(2, MeshConfig(), {"groups_per_batch": 4}, marks=pytest.mark.long),
+        pytest.param(2, MeshConfig(fsdp=1, tensor=2), {"groups_per_batch": 4}, marks=pytest.mark.long),
+    ],
+    ids=["one shape", "shrinking", "short caches", "two devices", "two devices for each product"],
+)
+def test_log_probabilities_are_those_of_the_whole_forward(policy, devices, mesh, shapes):
+    """Over the whole vocabulary, whatever the rules leave of it; and nothing else is drawn for their sake."""
+    graphdef, whole, frozen = policy
+    prompt = tiny_prompts(4)
+    features = encode(graphdef, whole, prompt.vision)
+    config = rules(group_size=3, max_completion_length=12, decode_steps_per_call=4, sampling=RULES, **shapes)
+    params = Placement.build(mesh, jax.devices()[:devices]).state(whole) if devices > 1 else whole
+    asked, plain = (
+        GroupSampler(graphdef, config, end_ids=(END, 11, 12), banned_ids=BANNED, logprobs=logprobs)
+        for logprobs in (True, False)
+    )
+    drawn, expected = (
+        {
+            group.index: group
+            for group in sampler.stream(own, frozen, prompt, features, seed=0, step=3, group_ids=range(4))
+        }
+        for sampler, own in ((asked, params), (plain, whole))
+    )
+    captions = np.stack([drawn[row].tokens for row in range(4)])
+    np.testing.assert_array_equal(captions, np.stack([expected[row].tokens for row in range(4)]))
+    assert all(group.logprobs is None for group in expected.values())
+    model = nnx.merge(graphdef, whole, frozen)
+    logits = jax.jit(lambda x: model.logits(model.caption_hidden(prompt, features, x)))(captions)
+    of_tokens = jax.nn.log_softmax(logits / RULES.temperature)
+    theirs = np.take_along_axis(np.asarray(of_tokens), captions[..., None], axis=-1)[..., 0]
+    ended = 0
+    for row, group in drawn.items():
+        beyond = np.arange(12) >= group.lengths[:, None]
+        np.testing.assert_array_equal(np.isnan(group.logprobs), beyond)
+        np.testing.assert_allclose(group.logprobs[~beyond], theirs[row][~beyond], atol=1e-5)
+        ended += beyond.sum()
+    assert 0 < ended < captions.size / 2
+
+
+def test_greedy_captions_have_no_log_probabilities(policy):
+    graphdef, params, frozen = policy
+    greedy = rules(max_completion_length=8, sampling=SamplingConfig(temperature=0.0))
+    sampler = GroupSampler(graphdef, greedy, end_ids=[END], banned_ids=BANNED, logprobs=True)
+    with pytest.raises(ValueError, match=r"temperature is 0\.0; log-probabilities need a positive one"):
+        list(sampler.stream_batches(params, frozen, batches_of(policy, (1,)), seed=0, step=0))
+
+
 def prompts_of(policy, tokens):
     """Batches of two groups, each padded to its own number of tokens; their pictures have as many patches."""
     graphdef, params, _ = policy

@@ -183,6 +183,7 @@ def outgrown_bytes(config: RunConfig, model: Model) -> int:
         end_ids=(model.spec.end_token_id or 0,),
         banned_ids=model.spec.special_token_ids,
         mesh=mesh,
+        logprobs=True,
     )
     state = sampler.abstract_calls(params, frozen, prompt, None, short=True).state
     groups = -(-config.grpo.groups_per_step // (config.distributed.processes or 1))

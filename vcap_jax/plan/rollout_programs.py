@@ -81,6 +81,7 @@ def rollout_programs(
         end_ids=(model.spec.end_token_id or 0,),
         banned_ids=model.spec.special_token_ids,
         mesh=mesh,
+        logprobs=True,
     )
     calls = sampler.abstract_calls(params, frozen, prompt, features)
     # Prompts are looked at and computed for the caches that they come into first.

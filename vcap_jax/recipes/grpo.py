@@ -91,7 +91,8 @@ def run(
         )
         # -- data, starting policy ------------------------------------------------------------------------
         # Those who draw are asked for before there is any other work: servers may not answer.
-        prepared = stack.enter_context(drawing(prepare(config, folder, say, processes=processes)))
+        prepared = prepare(config, folder, say, processes=processes, logprobs=True)
+        prepared = stack.enter_context(drawing(prepared))
         ctx, samples, world = prepared.ctx, prepared.samples, prepared.world
         remember_samples(folder, config.data.manifest, samples, prepared.heldout)
         if family.asks_judge(config.reward):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +23,13 @@ Columns = TypeVar("Columns")
 
 DATA_AXIS = "data"
 """The mesh axis whose devices have slots of their own."""
+
+
+class Written(NamedTuple):
+    """What is written of captions, token by token, see ``DecodeState``."""
+
+    tokens: Array
+    logprobs: Array | None
 
 
 @jax.tree_util.register_dataclass
@@ -41,6 +48,8 @@ class DecodeState:
     prompt, captions: what decoding keeps of the prompts, shared by all candidates, and of the captions, in W columns.
     suffixes: [B, G, S] int32, how the prompt goes on for each candidate, -1 beyond; None where prompts are whole. A
         suffix is fed token by token as if it had been drawn, and counts in ``tokens``, ``lengths`` and ``steps``.
+    logprobs: [B, G, W] float32 of ``tokens``, see ``sampling.drawn_logprobs``; without meaning beyond ``lengths``. None
+        where nobody reads them.
     """
 
     tokens: Array
@@ -53,6 +62,11 @@ class DecodeState:
     prompt: PromptState
     captions: CaptionState
     suffixes: Array | None = None
+    logprobs: Array | None = None
+
+    @property
+    def written(self) -> Written:
+        return Written(self.tokens, self.logprobs)
 
 
 def tensor_axes(state: DecodeState, model: Decoder) -> DecodeState:
@@ -98,7 +112,7 @@ def of_each_part(function: Callable[..., Array], *arrays: Array, parts: int) -> 
 
 
 def part_of(state: DecodeState, slots: Array, candidates: Array, *, everything: bool) -> DecodeState:
-    """The chosen slots and candidates. Columns of tokens and caches are left for ``narrowed``."""
+    """The chosen slots and candidates. Columns of what is written stay, and those of caches are for ``narrowed``."""
     if everything:
         return state
     whole_slots = slots.shape[0] == state.done.shape[0]
@@ -132,6 +146,7 @@ def part_of(state: DecodeState, slots: Array, candidates: Array, *, everything: 
             carried=jax.tree.map(of_candidates, state.captions.carried),
         ),
         suffixes=None if state.suffixes is None else of_candidates(state.suffixes),
+        logprobs=state.logprobs,
     )
 
 
@@ -146,37 +161,37 @@ def narrowed(columns: Columns, axes: object, width: int, total: int) -> Columns:
 
 
 def put_columns(
-    stored: tuple[Array, Columns],
-    new: tuple[Array, Columns],
+    stored: tuple[Written, Columns],
+    new: tuple[Written, Columns],
     axes: object,
     slots: Array,
     candidates: Array,
     base: Array,
     parts: int,
-) -> tuple[Array, Columns]:
+) -> tuple[Written, Columns]:
     """New tokens and their caches [slots, candidates, ...] into their columns, ``base`` of each slot, in place.
 
     parts: of the caches, see ``CaptionState``. One slot after another, or one candidate after another if not all are
     there: a block each, where a scatter would go through every number.
     """
-    size, per_slot = stored[0].shape[1], candidates.shape[1]
+    held, size = stored[0].tokens.shape[:2]
+    per_slot = candidates.shape[1]
     # A block: all candidates of a slot, or one.
     together = per_slot == size
     blocks = 1 if together else per_slot
-    tokens, added = new
-    tokens = tokens.reshape(-1, tokens.shape[-1])
+    written, added = new
 
-    def one(k: Array, stored: tuple[Array, Columns]) -> tuple[Array, Columns]:
+    def rows_of(x: Array) -> Array:
+        return x.reshape(-1, x.shape[-1])
+
+    def one(k: Array, stored: tuple[Written, Columns]) -> tuple[Written, Columns]:
         slot = k // blocks
         candidate = jnp.int32(0) if together else candidates[slot, k % blocks]
         first = slots[slot] * size + candidate
 
         def put(x: Array, y: Array, axis: int) -> Array:
             # Rows of one candidate lie together: one, or one per head.
-            rows, per_candidate = (
-                y.shape[0] // (slots.shape[0] * blocks),
-                x.shape[0] // (stored[0].shape[0] * size),
-            )
+            rows, per_candidate = y.shape[0] // (slots.shape[0] * blocks), x.shape[0] // (held * size)
             block = jax.lax.dynamic_slice_in_dim(y, k * rows, rows, axis=0)
             start = [jnp.int32(0)] * x.ndim
             start[0], start[axis] = first * per_candidate, base[slot]
@@ -185,8 +200,7 @@ def put_columns(
         def put_in_parts(x: Array, y: Array, axis: int) -> Array:
             return of_each_part(partial(put, axis=axis), x, y, parts=parts)
 
-        flat = put(stored[0].reshape(-1, stored[0].shape[-1]), tokens, 1)
-        caches = jax.tree.map(put_in_parts, stored[1], added, axes)
-        return flat.reshape(stored[0].shape), caches
+        said = jax.tree.map(lambda x, y: put(rows_of(x), rows_of(y), 1).reshape(x.shape), stored[0], written)
+        return said, jax.tree.map(put_in_parts, stored[1], added, axes)
 
     return jax.lax.fori_loop(0, slots.shape[0] * blocks, one, stored)

@@ -39,6 +39,7 @@ from vcap_jax.rollout.config import RolloutConfig
 from vcap_jax.rollout.decode_state import (
     DATA_AXIS,
     DecodeState,
+    Written,
     cut_over_tensor,
     narrowed,
     part_of,
@@ -46,7 +47,7 @@ from vcap_jax.rollout.decode_state import (
     put_columns,
     tensor_axes,
 )
-from vcap_jax.rollout.sampling import candidate_keys, sample, seen_tokens, update_seen
+from vcap_jax.rollout.sampling import candidate_keys, drawn_logprobs, sample, seen_tokens, update_seen
 from vcap_jax.rollout.schedule import Shape
 
 Array = jax.Array
@@ -54,11 +55,11 @@ Arguments = ParamSpec("Arguments")
 
 
 class _Loop(NamedTuple):
-    """What goes from token to token of a chunk. i: tokens drawn for each caption; drawn: these; the others as in
-    ``DecodeState``."""
+    """What goes from token to token of a chunk. i: tokens drawn for each caption; drawn: these, and what is written of
+    them; the others as in ``DecodeState``."""
 
     i: Array
-    drawn: Array
+    drawn: Written
     lengths: Array
     done: Array
     logits: Array
@@ -82,6 +83,7 @@ class DecodePrograms:
 
     graphdef: static model definition (see ``vcap_jax.models.policy``). end, banned: token ids that end a caption, and
     that are never drawn. suffix_tokens: of a prompt's suffixes at most, see ``DecodeState``; 0 where prompts are whole.
+    logprobs: whether those of drawn tokens are kept.
     """
 
     def __init__(
@@ -93,9 +95,10 @@ class DecodePrograms:
         end: tuple[int, ...],
         banned: tuple[int, ...],
         suffix_tokens: int = 0,
+        logprobs: bool = False,
     ) -> None:
         self._graphdef, self.config, self.mesh = graphdef, config, mesh
-        self.end, self.banned, self.suffix_tokens = end, banned, suffix_tokens
+        self.end, self.banned, self.suffix_tokens, self.logprobs = end, banned, suffix_tokens, logprobs
         self.replicas = mesh.shape[DATA_AXIS]
         self.tokens_per_look = tokens_per_look(config.chunk, mesh.devices.flat[0].platform)
         self.empty = jax.jit(self._empty, static_argnums=(1, 2, 3))
@@ -153,6 +156,7 @@ class DecodePrograms:
                 suffixes=jnp.full((*shape, self.suffix_tokens), -1, jnp.int32)
                 if self.suffix_tokens
                 else None,
+                logprobs=jnp.zeros((*shape, columns), jnp.float32) if self.logprobs else None,
             )
             return cut_over_tensor(state, model)
 
@@ -236,6 +240,9 @@ class DecodePrograms:
             prompt=cache,
             captions=CaptionState((), model.begin(cache, config.group_size)),
             suffixes=suffixes,
+            logprobs=None
+            if state.logprobs is None
+            else jnp.zeros((*shape, state.tokens.shape[-1]), jnp.float32),
         )
         # Columns need no clearing: what is older than a caption is never seen by it.
         old = replace(state, captions=CaptionState((), state.captions.carried))
@@ -260,7 +267,7 @@ class DecodePrograms:
         self, params: DecodeParams, state: DecodeState, slots: Array, candidates: Array, shape: Shape
     ) -> DecodeState:
         config, model = self.config, self._decoder(params)
-        chunk, width = config.chunk, shape.width
+        chunk, width, temperature = config.chunk, shape.width, config.sampling.temperature
         columns = self.columns(width)
         everything = (shape.slots, shape.candidates) == state.done.shape
         part = part_of(state, slots, candidates, everything=everything)
@@ -300,7 +307,10 @@ class DecodePrograms:
                 token = jnp.where(position < 0, jnp.take_along_axis(suffixes, here, axis=-1)[..., 0], token)
                 may_end &= position >= 0
             token = jnp.where(going, token, end[0])
-            drawn = jax.lax.dynamic_update_slice_in_dim(drawn, token[..., None], i, axis=2)
+            said = Written(token, drawn_logprobs(logits, token, temperature) if self.logprobs else None)
+            drawn = jax.tree.map(
+                lambda x, y: jax.lax.dynamic_update_slice_in_dim(x, y[..., None], i, axis=2), drawn, said
+            )
             seen = None if seen is None else update_seen(seen, token)
             visible = before | ((column >= width) & (column <= width + i))
             known = jnp.minimum(base, width)[:, None]
@@ -314,7 +324,11 @@ class DecodePrograms:
         def several(carry: _Loop) -> _Loop:
             return jax.lax.fori_loop(0, self.tokens_per_look, lambda _, carry: one(carry), carry)
 
-        nothing = jnp.full((*part.done.shape, chunk), end[0], jnp.int32)
+        shape_drawn = (*part.done.shape, chunk)
+        nothing = Written(
+            jnp.full(shape_drawn, end[0], jnp.int32),
+            jnp.zeros(shape_drawn, jnp.float32) if self.logprobs else None,
+        )
         first = _Loop(jnp.int32(0), nothing, part.lengths, part.done, part.logits, part.seen, captions)
         i, drawn, lengths, done, logits, seen, captions = jax.lax.while_loop(
             unfinished, one if self.tokens_per_look == 1 else several, first
@@ -324,8 +338,8 @@ class DecodePrograms:
         added = jax.tree.map(
             lambda x, axis: jax.lax.slice_in_dim(x, width, width + chunk, axis=axis), captions.columns, axes
         )
-        tokens, store = put_columns(
-            (state.tokens, store), (drawn, added), axes, slots, candidates, base, state.captions.parts
+        written, store = put_columns(
+            (state.written, store), (drawn, added), axes, slots, candidates, base, state.captions.parts
         )
         changed = (lengths, done, logits, seen, captions.carried)
         if not everything:
@@ -336,7 +350,8 @@ class DecodePrograms:
         lengths, done, logits, seen, carried = changed
         changed_state = replace(
             state,
-            tokens=tokens,
+            tokens=written.tokens,
+            logprobs=written.logprobs,
             lengths=lengths,
             done=done,
             steps=steps,

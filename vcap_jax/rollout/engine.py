@@ -138,5 +138,5 @@ class JaxEngine:
         )
 
     def measured(self) -> Mapping[str, float]:
-        """See ``RolloutEngine``: nothing, its numbers are the trainer's."""
+        """See ``RolloutEngine``: nothing. How far it lies from the trainer is seen in the update."""
         return {}

@@ -43,6 +43,7 @@ class GroupSampler:
     mesh: (data, tensor), see ``placement.local_mesh``; None takes this process's part of the mesh that the parameters
     lie on. Slots are dealt out to its ``data`` devices, ``groups_per_batch`` in all, at least one each.
     suffix_tokens: of the longest suffix (``slots.Suffixes``) that prompts are given with; 0 where prompts are whole.
+    logprobs: whether groups come with their tokens' log-probabilities, which a pass over the logits per token takes.
     """
 
     def __init__(
@@ -54,12 +55,13 @@ class GroupSampler:
         banned_ids: Sequence[int],
         mesh: Mesh | None = None,
         suffix_tokens: int = 0,
+        logprobs: bool = False,
     ) -> None:
         if not end_ids:
             raise ValueError("no end-of-caption token: the tokenizer and generation_config.json name none")
         if suffix_tokens:  # columns for them too
             config = config.limited_to(config.max_completion_length + suffix_tokens)
-        self.config, self.suffix_tokens = config, suffix_tokens
+        self.config, self.suffix_tokens, self._logprobs = config, suffix_tokens, logprobs
         self._graphdef = graphdef
         self._mesh = mesh
         self._end, self._banned = tuple(sorted(set(end_ids))), tuple(sorted(set(banned_ids)))
@@ -75,6 +77,7 @@ class GroupSampler:
                 end=self._end,
                 banned=self._banned,
                 suffix_tokens=self.suffix_tokens,
+                logprobs=self._logprobs,
             )
         return self._programs[mesh]
 

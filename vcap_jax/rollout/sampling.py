@@ -7,7 +7,8 @@ that share its batch, nor on padding, nor on how devices split the work. Noise b
 to its rank, so logits that differ in their last bits give the same caption; and it is a hash of these numbers, so
 that it is made for the tokens in question and for no others.
 
-The trainer's log-probabilities use logits / temperature alone; penalty, top-k and top-p never enter them.
+The trainer's log-probabilities use logits / temperature alone; penalty, top-k and top-p never enter them, nor do they
+enter ``drawn_logprobs``, which are compared with the trainer's.
 """
 
 from __future__ import annotations
@@ -255,3 +256,20 @@ def sample(
     last = best[..., -1:]
     left_out = (scores == last).sum(-1) > (best == last).sum(-1)
     return jax.lax.cond(left_out.any(), among_all, among_best, scores)
+
+
+def drawn_logprobs(logits: Array, tokens: Array, temperature: float) -> Array:
+    """log softmax(logits / temperature) at ``tokens`` [...], over the whole vocabulary: float32 [...].
+
+    logits: [..., V]. Not what a token was drawn with, but what the trainer calls its log-probability
+    (``training.logprobs``). Raises ValueError if the temperature is not positive.
+    """
+    if not temperature > 0:
+        raise ValueError(
+            f"temperature is {temperature}; log-probabilities need a positive one (greedy has none)"
+        )
+    scores = logits.astype(jnp.float32) / temperature
+    # Relative to the largest, as the trainer's: one near 0 keeps its digits.
+    scores -= scores.max(-1, keepdims=True)
+    chosen = jnp.take_along_axis(scores, tokens[..., None], axis=-1)[..., 0]
+    return chosen - jnp.log(jnp.exp(scores).sum(-1))

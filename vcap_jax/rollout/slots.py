@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 from vcap_jax.models.family import DecodeParams, Features, PromptBatch
-from vcap_jax.rollout.decode_state import DecodeState
+from vcap_jax.rollout.decode_state import DecodeState, Written
 from vcap_jax.rollout.decoding import DecodePrograms
 from vcap_jax.rollout.parking import Parked, parking_on
 from vcap_jax.rollout.placement import RolloutPlacement
@@ -36,8 +36,8 @@ class SampledCaption:
 class SampledGroup:
     """One finished group. index: in the step; tokens: [G, T]; lengths: [G]; truncated: [G], True where
     the caption hit the budget without an end token (kept as it is: no end token is appended). logprobs: [G, T]
-    float32 log-probabilities each token was drawn with, NaN beyond a caption's end; None from the JAX sampler,
-    whose numerics are the trainer's."""
+    float32, the engine's log-probabilities of these tokens, NaN beyond a caption's end; from the JAX sampler those of
+    ``sampling.drawn_logprobs``, or None where it was not asked for them; from vLLM those under the sampling rules."""
 
     index: int
     tokens: np.ndarray
@@ -293,9 +293,9 @@ class Slots:
         complete = [(i, replica, slot) for i, replica, slot in heard if not self._live[replica, slot].any()]
         if not complete and (ended is None or not heard):
             return
-        tokens, lengths, done = jax.device_get((self.state.tokens, self.state.lengths, self.state.done))
+        written, lengths, done = jax.device_get((self.state.written, self.state.lengths, self.state.done))
         groups = {
-            (replica, slot): self._drawn(index, replica, slot, tokens, lengths, done)
+            (replica, slot): self._drawn(index, replica, slot, written, lengths, done)
             for index, replica, slot in (complete if ended is None else heard)
         }
         if ended is not None:
@@ -308,15 +308,21 @@ class Slots:
             yield groups[replica, slot]
 
     def _drawn(
-        self, index: int, replica: int, slot: int, tokens: np.ndarray, lengths: np.ndarray, done: np.ndarray
+        self, index: int, replica: int, slot: int, written: Written, lengths: np.ndarray, done: np.ndarray
     ) -> SampledGroup:
         """What was drawn in a slot so far, without suffixes: [G, T], as long as captions may get, whatever the caches
-        hold; beyond a caption's end the end token. tokens, lengths, done: of the state."""
+        hold; beyond a caption's end the end token. written, lengths, done: of the state, on the host."""
         group, row = self._held[replica][slot], replica * self._slots + slot
         assert group is not None, "a slot that has drawn holds a group"
         begin, most = self._suffix_lengths(group), self._budget - self._programs.suffix_tokens
         own = lengths[row] - begin
-        whole = np.full((len(own), most), self._programs.end[0], np.int32)
-        for caption, said, first, length in zip(whole, tokens[row], begin, own, strict=True):
-            caption[: max(0, length)] = said[first : first + min(length, most)]
-        return SampledGroup(index, whole, np.clip(own, 0, most), ~done[row] | (own > most))
+
+        def whole(of: jax.Array, beyond: np.int32 | np.float32) -> np.ndarray:
+            captions = np.full((len(own), most), beyond)
+            for caption, said, first, length in zip(captions, np.asarray(of)[row], begin, own, strict=True):
+                caption[: max(0, length)] = said[first : first + min(length, most)]
+            return captions
+
+        tokens = whole(written.tokens, np.int32(self._programs.end[0]))
+        logprobs = None if written.logprobs is None else whole(written.logprobs, np.float32(np.nan))
+        return SampledGroup(index, tokens, np.clip(own, 0, most), ~done[row] | (own > most), logprobs)

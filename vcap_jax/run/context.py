@@ -166,13 +166,19 @@ def own_file(folder: RunFolder, name: str, processes: Processes) -> Path:
 
 
 def group_sampler(
-    policy: Policy, rollout: RolloutConfig, processes: Processes = ALONE, *, suffix_tokens: int = 0
+    policy: Policy,
+    rollout: RolloutConfig,
+    processes: Processes = ALONE,
+    *,
+    suffix_tokens: int = 0,
+    logprobs: bool = False,
 ) -> GroupSampler:
-    """A sampler for this process's share of the policy's captions. suffix_tokens: see ``GroupSampler``."""
+    """A sampler for this process's share of the policy's captions. suffix_tokens, logprobs: see ``GroupSampler``."""
     return GroupSampler(
         policy.graphdef,
         rollout.share(processes.count),
         end_ids=policy.processor.eos_token_ids,
         banned_ids=policy.processor.banned_token_ids,
         suffix_tokens=suffix_tokens,
+        logprobs=logprobs,
     )

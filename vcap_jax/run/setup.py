@@ -42,11 +42,12 @@ def prepare(
     captioner: str | None = None,
     step: int | None = None,
     processes: Processes = ALONE,
+    logprobs: bool = False,
 ) -> Prepared:
     """Reads the manifest, or renders the embedded world into the folder, and loads the policy.
 
     captioner, step: a checkpoint to load in place of what the run starts from (see ``load_captioner``).
-    processes: those that share the work.
+    processes: those that share the work. logprobs: whether the run's sampler gives them, as training with it needs.
     Raises ConfigError for a mesh that does not fit the devices, UnsupportedAttention unless all processes compute
     attention alike, and what reading samples and policy raises.
     """
@@ -64,7 +65,7 @@ def prepare(
         policy = load_captioner(config, captioner, placement, step=step)
     placement = placement.with_rules(policy.family.partition_rules)
     check_same_attention(f"{policy.attention} with {policy.decode_attention} for new tokens", processes)
-    sampler = group_sampler(policy, config.rollout, processes)
+    sampler = group_sampler(policy, config.rollout, processes, logprobs=logprobs)
     ctx = RunContext(config, folder, policy, placement, sampler, say, processes)
     return Prepared(ctx, samples, world, heldout)
 
