@@ -222,8 +222,7 @@ def grpo_loss(
         used for one update.
     reference: under the frozen reference policy, needed unless beta is 0.
     rollout_weights: per token or per caption; multiply the policy term, not the KL.
-    entropy: of the policy's token distributions, for the metric alone; without it the metric is the
-        sampled estimate -new.
+    entropy: of the policy's token distributions, for the metric alone, which there is not without it.
 
     Metrics (add the shares of all micro-batches): ``kl``, ``entropy``, ``ratio`` token means; ``clip_low``,
     ``clip_high`` shares of tokens (captions, unless importance is "token") whose gradient the clip removed at
@@ -270,9 +269,10 @@ def grpo_loss(
         "ratio": share(ratio),
         "clip_low": share((ratio < 1 - config.epsilon_low) & (advantages < 0)),
         "clip_high": share((ratio > 1 + config.epsilon_high) & (advantages > 0)),
-        "entropy": share(-new if entropy is None else entropy),
         "policy_loss": jax.lax.stop_gradient(policy_loss),
     }
+    if entropy is not None:
+        metrics["entropy"] = share(entropy)
     if reference is not None:
         kl = k3_kl(new, jax.lax.stop_gradient(jnp.where(mask, reference, 0.0)), clamp=config.clamp_kl)
         metrics["kl"] = share(kl)
