@@ -33,6 +33,7 @@ def a_step() -> tuple[list[Any], list[SampledGroup], list[Any]]:
             rng.integers(0, 2**31 - 1, (SIZE, TOKENS)).astype(np.int32),
             rng.integers(1, TOKENS + 1, SIZE).astype(np.int32),
             rng.random(SIZE) < 0.5,
+            -rng.random((SIZE, TOKENS)).astype(np.float32),
         )
         for index in range(GROUPS)
     ]
@@ -55,7 +56,7 @@ def test_captions_and_their_log_probabilities_come_back(tmp_path: Path) -> None:
     found = known_step(arrays)
     assert list(found.groups) == list(range(GROUPS))
     for ours, theirs in zip(found.groups.values(), groups, strict=True):
-        for name in ("tokens", "lengths", "truncated"):
+        for name in ("tokens", "lengths", "truncated", "logprobs"):
             np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name))
             assert getattr(ours, name).dtype == getattr(theirs, name).dtype
     rows = {2: old[0][0], 0: old[0][1], 1: old[1][0]}
@@ -78,8 +79,9 @@ def test_captions_are_known_to_be_of_the_samples_that_they_were_drawn_for(tmp_pa
 
 def test_a_checkpoint_that_does_not_tell_whose_captions_it_keeps_is_taken_at_its_word() -> None:
     arrays = dict(kept_step(*a_step()))
-    del arrays["samples"]  # as earlier versions wrote it
+    del arrays["samples"], arrays["logprobs"]  # as earlier versions wrote it
     known = known_step(arrays)
+    assert all(group.logprobs is None for group in known.groups.values())
     assert list(known.groups) == list(range(GROUPS))
     assert known.others_than(a_batch(0, 1, 2, names="bcd")) == []
 

@@ -53,7 +53,7 @@ def trained():
     )
     divergences = []
     for _ in range(STEPS):
-        gradients, metrics = programs.accumulate(
+        gradients, metrics, _ = programs.accumulate(
             state.params,
             policy.frozen,
             programs.zeros(state.params),

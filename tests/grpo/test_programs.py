@@ -65,7 +65,7 @@ def gradients(parts, captions, micro_size):
             some_groups(x, first, first + micro_size) for x in (prompts, features, captions)
         )
         reference = update.logprobs(anchor, frozen, prompt, feature, caption.tokens)
-        total, share = update.accumulate(
+        total, share, _ = update.accumulate(
             trainable, frozen, total, prompt, feature, caption, totals, None, reference
         )
         metrics.append(share)
@@ -189,7 +189,7 @@ def test_gradients_add_up_without_the_host(parts, captions):
     jax.block_until_ready((features, totals, total, reference))
     with jax.transfer_guard("disallow"):
         for _ in range(2):
-            total, metrics = update.accumulate(
+            total, metrics, _ = update.accumulate(
                 trainable, frozen, total, placed, features, captions, totals, None, reference
             )
     assert np.isfinite(float(metrics["loss"]))

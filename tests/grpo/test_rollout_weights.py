@@ -65,7 +65,7 @@ def case():
 def gradients(case, weights):
     update, trainable, frozen, prompts, features, captions = case
     totals = step_totals(captions.lengths, captions.contributes)
-    total, _ = update.accumulate(
+    total, *_ = update.accumulate(
         trainable,
         frozen,
         update.zeros(trainable),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +14,8 @@ import numpy as np
 import optax
 import pytest
 
-from tests.tiny_policy import VOCABULARY, tiny_model, tiny_prompts
+from tests.rollout.drawing import BANNED, PLAIN, rules
+from tests.tiny_policy import END, VOCABULARY, tiny_model, tiny_prompts
 from vcap_jax.grpo.advantages import AdvantageConfig, GroupAdvantages, group_advantages
 from vcap_jax.grpo.ahead import kept_step, known_step
 from vcap_jax.grpo.config import GRPOConfig
@@ -25,7 +26,9 @@ from vcap_jax.grpo.update import FixedLogprobs, StepUpdate
 from vcap_jax.models.family import family_of
 from vcap_jax.models.policy import split_model, vision_encoder
 from vcap_jax.parallel.sharding import MeshConfig, Placement
+from vcap_jax.reward.alarms import AlarmConfig, AlarmWatch
 from vcap_jax.rollout.engine import RolloutBatch
+from vcap_jax.rollout.sampler import GroupSampler
 from vcap_jax.rollout.slots import SampledGroup
 
 GROUPS, SIZE, TOKENS = 5, 2, 6
@@ -80,6 +83,15 @@ class Step:
         state, metrics = self.update(state, self.rollout, self.lengths, self.advantages, fixed)
         return state.params, metrics
 
+    def told_by_the_sampler(self, shift: float = 0.0) -> Step:
+        """The same with log-probabilities of a sampler whose own are the policy's, moved by ``shift``."""
+        (exact,) = self.fixed(self.trainable, ahead=True).old
+        records = tuple(
+            replace(record, sampler_logprobs=np.asarray(of) + shift)
+            for record, of in zip(self.rollout.records, np.asarray(exact), strict=True)
+        )
+        return replace(self, rollout=replace(self.rollout, records=records))
+
 
 def updated(micro: int, **more: Any) -> tuple[Any, dict[str, float]]:
     """The parameters after one update by the policy that drew, and its metrics."""
@@ -94,9 +106,10 @@ def drawn(
     order: tuple[int, ...] = tuple(range(GROUPS)),
     longest: int = TOKENS,
     narrow: int | None = None,
+    groups: list[SampledGroup] | None = None,
 ) -> Step:
     """order: of the groups in the batches. longest: tokens of a caption at most. narrow: what prompts behind the first
-    batch are padded to."""
+    batch are padded to. groups: what was drawn; random captions if not given."""
     _, trainable, frozen = parts()
     config = GRPOConfig(
         groups_per_step=GROUPS, groups_per_micro_batch=micro, objective=ObjectiveConfig(beta=0.1)
@@ -109,6 +122,8 @@ def drawn(
     tokens = rng.integers(9, VOCABULARY, (GROUPS, SIZE, TOKENS)).astype(np.int32)
     lengths = rng.integers(1, TOKENS + 1, (GROUPS, SIZE)).astype(np.int32)
     rewards = rng.random((GROUPS, SIZE))
+    if groups is not None:
+        tokens, lengths = (np.stack([getattr(group, of) for group in groups]) for of in ("tokens", "lengths"))
     ordered = jax.tree.map(lambda x: x[np.asarray(order)], tiny_prompts(GROUPS))
     batches = []
     for first in range(0, GROUPS, micro):
@@ -128,6 +143,7 @@ def drawn(
             example=SimpleNamespace(),  # type: ignore[arg-type]
             reference=None,
             tokens=tokens[index],
+            sampler_logprobs=None if groups is None else groups[index].logprobs,
         )
         for index in range(GROUPS)
     ]
@@ -228,6 +244,58 @@ def test_of_a_step_without_tokens_to_learn_from_only_the_gradient_is_told() -> N
     assert metrics == {"grad_norm": 0}
     for ours, theirs in zip(jax.tree.leaves(params), jax.tree.leaves(step.trainable), strict=True):
         np.testing.assert_array_equal(ours, theirs)
+
+
+def test_the_sampler_is_compared_with_the_policy_that_drew(whole) -> None:
+    """And nothing else is computed for its sake. With captions that were drawn ahead that is another one than is
+    updated."""
+    step = drawn(GROUPS)
+    agreeing, shifted = step.told_by_the_sampler(), step.told_by_the_sampler(shift=0.1)
+    fixed = step.fixed(step.trainable)
+    params, metrics = agreeing.updated(step.trainable, fixed)
+    compared = {name: value for name, value in metrics.items() if name.startswith("rollout/")}
+    assert compared == {
+        "rollout/mismatch_mean": pytest.approx(0, abs=1e-5),
+        "rollout/mismatch_max": pytest.approx(0, abs=1e-5),
+        "rollout/mismatch_correlation": pytest.approx(1),
+    }
+    assert {name: metrics[name] for name in metrics.keys() - compared.keys()} == whole[1]
+    for ours, theirs in zip(jax.tree.leaves(params), jax.tree.leaves(whole[0]), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    assert shifted.updated(step.trainable, fixed)[1]["rollout/mismatch_mean"] == pytest.approx(0.1, rel=1e-3)
+
+    ahead = step.fixed(step.trainable, ahead=True)
+    later = jax.tree.map(lambda x: x * 1.1, step.trainable)
+    _, metrics = agreeing.updated(later, ahead)
+    assert abs(metrics["ratio"] - 1) > 0.01
+    assert metrics["rollout/mismatch_max"] < 1e-5
+
+
+@pytest.mark.slow
+def test_a_sampler_that_begins_to_compute_something_else_raises_the_alarm() -> None:
+    """Its parameters moved by a hundredth, in the third step."""
+    graphdef, trainable, frozen = parts()
+    config = rules(
+        group_size=SIZE,
+        groups_per_batch=GROUPS,
+        max_completion_length=TOKENS,
+        decode_steps_per_call=TOKENS,
+        sampling=PLAIN,
+    )
+    sampler = GroupSampler(graphdef, config, end_ids=[END], banned_ids=BANNED, logprobs=True)
+    prompts, programs = tiny_prompts(GROUPS), update_programs()
+    features = vision_encoder(graphdef)(trainable, frozen, prompts)
+    moved = jax.tree.map(lambda x: x * 1.01, trainable)
+    watch, said = AlarmWatch(AlarmConfig(baseline_steps=1)), []
+    for number, params in enumerate([trainable, trainable, moved], 1):
+        found = sampler.stream(
+            params, frozen, prompts, features, seed=0, step=number, group_ids=range(GROUPS)
+        )
+        groups = sorted(found, key=lambda group: group.index)
+        _, row = updated(GROUPS, programs=programs, groups=groups)
+        said.append(watch.step(number, [], [], [], row)[1])
+    assert said[:2] == [[], []]
+    assert "log-probabilities lie" in said[2][0]
 
 
 @pytest.mark.parametrize(("before", "now"), [(TOKENS, 9), (9, TOKENS)])

@@ -255,6 +255,8 @@ def test_a_run_leaves_what_it_promises(left_alone):
     rows = read_metrics(left_alone / "metrics.jsonl")
     assert [row["step"] for row in rows] == [1, 2, 3, 4]
     assert all(row["judge/failed"] == 0 for row in rows)
+    assert all(0 < row["rollout/mismatch_mean"] < 1e-5 for row in rows)
+    assert "rollout/truncated" not in rows[0]
     # The first step compiles everything; afterwards nothing is compiled.
     assert rows[0]["compiles"] > 0
     assert [row["compiles"] for row in rows[2:]] == [0, 0]

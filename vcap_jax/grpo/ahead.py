@@ -25,6 +25,8 @@ from vcap_jax.training.checkpoint import CheckpointError, HostArrays
 _NAMES = ("index", "tokens", "lengths", "truncated", "old")
 _SAMPLES = "samples"
 """[groups, 8] uint8. Earlier versions did not keep it."""
+_LOGPROBS = "logprobs"
+"""The sampler's own, which are compared with ``old``. Earlier versions did not keep them."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ def kept_step(
             index: _digest(example.sample.id)
             for index, example in zip(batch.indices, batch.examples, strict=True)
         }
-    return {
+    kept = {
         "index": np.array([group.index for group in groups], np.int32),
         "tokens": np.stack([group.tokens for group in groups]),
         "lengths": np.stack([group.lengths for group in groups]),
@@ -72,16 +74,19 @@ def kept_step(
         "old": np.stack([rows[group.index] for group in groups]),
         _SAMPLES: np.stack([np.frombuffer(samples[group.index], np.uint8) for group in groups]),
     }
+    sampled = [group.logprobs for group in groups if group.logprobs is not None]  # of all groups or of none
+    return kept | ({_LOGPROBS: np.stack(sampled)} if sampled else {})
 
 
 def known_step(arrays: HostArrays) -> KnownStep:
     """The step that ``kept_step`` gave. Raises CheckpointError for other arrays."""
-    if arrays.keys() - {_SAMPLES} != set(_NAMES):
+    if arrays.keys() - {_SAMPLES, _LOGPROBS} != set(_NAMES):
         raise CheckpointError(
             f"the captions drawn ahead are {', '.join(sorted(arrays))}, not {', '.join(_NAMES)}: start a new run folder"
         )
     indices = arrays["index"].tolist()
-    drawn = zip(indices, arrays["tokens"], arrays["lengths"], arrays["truncated"], strict=True)
+    logprobs = arrays.get(_LOGPROBS, [None] * len(indices))
+    drawn = zip(indices, arrays["tokens"], arrays["lengths"], arrays["truncated"], logprobs, strict=True)
     samples: dict[int, bytes] | None = None
     if _SAMPLES in arrays:
         samples = {index: row.tobytes() for index, row in zip(indices, arrays[_SAMPLES], strict=True)}

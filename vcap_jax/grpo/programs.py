@@ -41,7 +41,7 @@ class CaptionBatch(Generic[ArrayT]):
     """The captions of B groups and what the update needs to know of them.
 
     lengths: the end token included. contributes: see ``advantages.GroupAdvantages``.
-    sampler_logprobs: of the rollout engine, NaN where unknown; None if it is the JAX sampler.
+    sampler_logprobs: of the rollout engine (``SampledGroup.logprobs``), NaN where unknown; None where it gave none.
     NumPy arrays on the host, JAX arrays on the devices.
     """
 
@@ -75,6 +75,7 @@ class UpdatePrograms(OptimizerPrograms):
         self._chunk = logprob_chunk
         self.logprobs = GroupShardedJit(self._logprobs)
         self.accumulate = GroupShardedJit(self._accumulate, donate_argnums=(2,))
+        self.compare = GroupShardedJit(self._compare)
 
     def _statistics(
         self,
@@ -158,10 +159,11 @@ class UpdatePrograms(OptimizerPrograms):
         old: jax.Array | None,
         reference: jax.Array | None,
         rollout_weights: jax.Array | None = None,
-    ) -> tuple[Params, Metrics]:
-        """Adds one micro-batch's share of the step's gradient to ``gradients`` (donated); returns its metrics."""
+    ) -> tuple[Params, Metrics, jax.Array]:
+        """Adds one micro-batch's share of the step's gradient to ``gradients`` (donated); returns its metrics, and the
+        log-probabilities [B, G, T] that it has computed for the loss."""
 
-        def loss_fn(params: Params) -> tuple[jax.Array, Metrics]:
+        def loss_fn(params: Params) -> tuple[jax.Array, tuple[Metrics, jax.Array]]:
             new, entropy = self._statistics(params, frozen, prompt, features, batch.tokens, with_entropy=True)
             mask = caption_mask(batch.lengths, batch.contributes, batch.tokens.shape[-1])
             loss, metrics = grpo_loss(
@@ -175,7 +177,15 @@ class UpdatePrograms(OptimizerPrograms):
                 rollout_weights=rollout_weights,
                 entropy=jax.lax.stop_gradient(entropy),
             )
-            return loss, metrics | {"loss": loss}
+            return loss, (metrics | {"loss": loss}, new)
 
-        (_, metrics), new_gradients = jax.value_and_grad(loss_fn, has_aux=True)(params)
-        return jax.tree.map(jnp.add, gradients, new_gradients), metrics
+        (_, (metrics, new)), new_gradients = jax.value_and_grad(loss_fn, has_aux=True)(params)
+        return jax.tree.map(jnp.add, gradients, new_gradients), metrics, new
+
+    def _compare(self, drew: jax.Array, batch: CaptionBatch) -> Moments:
+        """What ``mismatch_metrics`` takes of captions of the JAX sampler. drew: [B, G, T] log-probabilities of the
+        policy that drew them, as the trainer has them. A program of its own: as a part of the gradient's, XLA would
+        fuse, and round, some of that otherwise."""
+        assert batch.sampler_logprobs is not None  # or there is nothing to compare
+        mask = caption_mask(batch.lengths, batch.contributes, batch.tokens.shape[-1])
+        return mismatch_moments(drew, batch.sampler_logprobs, mask)

@@ -36,8 +36,7 @@ class GroupResult:
 class GroupRecord(GroupResult):
     """One group with everything known of it.
 
-    tokens: [G, T] int32. sampler_logprobs: [G, T] float32, what the rollout engine drew each token with; None from the
-    JAX sampler.
+    tokens: [G, T] int32. sampler_logprobs: [G, T] float32, the rollout engine's (``SampledGroup.logprobs``).
     """
 
     example: Example

@@ -50,7 +50,7 @@ class FixedLogprobs:
 
 @dataclass(frozen=True)
 class StepUpdate:
-    """Updates the policy with one step's captions.
+    """Updates the policy with one step's captions, and compares its log-probabilities with the rollout engine's.
 
     max_completion_length: tokens of a caption at most.
     reference: the frozen reference policy's parameters, or None when beta is 0. Where they lie in the host's memory,
@@ -118,18 +118,21 @@ class StepUpdate:
         )
         weights, moments = self._rollout_weights(state.params, micro)
         shares: list[Metrics] = []
+        compared: list[Moments] = []
         for _ in range(self.config.num_iterations):
             gradients = self.programs.zeros(state.params)
-            shares = []
+            shares, compared = [], []
             for part, before, anchor, weight in zip(micro, fixed.old, fixed.reference, weights, strict=True):
                 batch = self._on_devices(part)
-                gradients, share = self.programs.accumulate(
+                gradients, share, new = self.programs.accumulate(
                     state.params, self.frozen, gradients, *batch, totals, before, anchor, weight
                 )
                 shares.append(share)
+                if weight is None and batch[-1].sampler_logprobs is not None:
+                    compared.append(self.programs.compare(new if before is None else before, batch[-1]))
             state, applied = self.programs.apply(state, gradients)
         # One transfer at the very end: until here nothing has waited for the device.
-        shares, applied, moments = jax.device_get((shares, applied, moments))
+        shares, applied, moments = jax.device_get((shares, applied, moments or compared))
         summed = {key: float(sum(share[key] for share in shares)) for key in shares[0]}
         # Of no tokens there is nothing to tell, as where all groups are flat and dropped: sums of 0 are no means.
         measured = summed.items() if advantages.contributes.any() else ()

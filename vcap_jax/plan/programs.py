@@ -128,6 +128,7 @@ def _update(
             lengths=jax.ShapeDtypeStruct(lead, jnp.int32),
             advantages=jax.ShapeDtypeStruct(lead, jnp.float32),
             contributes=jax.ShapeDtypeStruct(lead, jnp.bool_),
+            sampler_logprobs=jax.ShapeDtypeStruct((*lead, sizes.caption_tokens), jnp.float32),
         ),
         placement,
     )

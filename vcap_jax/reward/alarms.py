@@ -30,7 +30,7 @@ class AlarmConfig:
     more; of families that know a full reward."""
     no_spread: float | None = Field(default=0.8, gt=0, le=1)
     """Share of groups whose rewards, with the cost of length, are all equal, from which nothing is
-    learned."""
+    learned; with grpo.advantages.per_component, of groups without any advantage."""
     length_ratio: float | None = Field(default=3.0, gt=1)
     """Mean caption length over that of the first baseline_steps steps."""
     duplicates: float | None = Field(default=0.8, gt=0, le=1)
@@ -39,9 +39,8 @@ class AlarmConfig:
     """Share of judgements whose analysis and scores contradict each other
     (vcap_jax.reward.contradictions); of families that ask for verdicts."""
     engine_mismatch: float | None = Field(default=5.0, gt=1)
-    """How far the log-probabilities of a rollout engine of its own (rollout/mismatch_mean) lie from
-    the trainer's, over that of the first baseline_steps steps, which counts as 1e-4 nats at
-    least."""
+    """How far the log-probabilities of the sampler or of vLLM (rollout/mismatch_mean) lie from the
+    trainer's, over that of the first baseline_steps steps, which counts as 1e-4 nats at least."""
     adapters_lost: float | None = Field(default=0.1, gt=0, le=1)
     """Share of what LoRA adapters add that rounding takes away in the weights that a rollout engine
     of its own is given (1 - rollout/adapters_kept)."""
@@ -65,7 +64,7 @@ _MEANINGS: Mapping[str, str] = {
     "mismatch": "{value:.0%} of the judgements contradict their own analysis: read some of them in samples.html",
     "engine_mismatch": (
         "the rollout engine's log-probabilities lie {value:.1f} times as far from the trainer's as in the first steps: "
-        "look whether it takes the new weights"
+        "look whether a server takes the new weights, or whether model.decode_attention=dense mends the JAX sampler"
     ),
     "adapters_lost": (
         "rounding takes {value:.0%} of what the adapters add out of the weights that the rollout servers hold, and "
