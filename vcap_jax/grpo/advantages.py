@@ -56,7 +56,8 @@ class AdvantageConfig:
     """Each component of the reward is divided by its own standard deviation in the group before
     they are added with the reward's weights, so that none drowns in another's spread (GDPO). The
     sum takes the reward's place above: with scale "batch" it is GDPO, with "none" BalCapRL's c-GDPO.
-    For rewards that are weighted sums: all families of this project but claim_differences."""
+    For rewards that are weighted sums: all families of this project but claim_differences. Flat
+    groups are then those without any advantage."""
 
 
 @settings

@@ -17,7 +17,8 @@ def reward_metrics(records: Sequence[GroupResult], advantages: GroupAdvantages) 
     """Means over the candidates that were scored (NaN if none was): reward, its components by the family's names,
     lengths, failures.
 
-    ``reward/std`` is the mean standard deviation within a group, which is what advantages come from.
+    ``reward/std`` is the mean standard deviation within a group, which is what advantages come from, unless they are
+    computed per component; ``groups/flat`` are then groups without any advantage.
     """
     candidates = [candidate for record in records for candidate in record.scores.candidates]
     scored = [c for c in candidates if c.reward is not None]
