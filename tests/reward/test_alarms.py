@@ -157,6 +157,13 @@ def test_an_engine_that_drifts_from_the_trainer_is_told_from_rounding() -> None:
     ]
 
 
+def test_an_engine_that_computes_something_else_from_the_first_step_on_is_told() -> None:
+    watch = AlarmWatch(AlarmConfig(baseline_steps=2))
+    steps = [said(watch, k, {"rollout/mismatch_mean": 0.3}) for k in (1, 2, 3)]
+    assert [row.get("alarms/engine_mismatch") for row, _ in steps] == [None, None, pytest.approx(15)]
+    assert [len(lines) for _, lines in steps] == [0, 0, 1]
+
+
 def test_adapters_that_the_rollout_servers_do_not_hold_are_told_with_the_remedy() -> None:
     watch = AlarmWatch(AlarmConfig())
     steps = [said(watch, 1, {}), said(watch, 2, {"rollout/adapters_kept": 0.28})]

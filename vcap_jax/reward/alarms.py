@@ -40,7 +40,8 @@ class AlarmConfig:
     (vcap_jax.reward.contradictions); of families that ask for verdicts."""
     engine_mismatch: float | None = Field(default=5.0, gt=1)
     """How far the log-probabilities of the sampler or of vLLM (rollout/mismatch_mean) lie from the
-    trainer's, over that of the first baseline_steps steps, which counts as 1e-4 nats at least."""
+    trainer's, over that of the first baseline_steps steps, which counts as 1e-4 nats at least, and
+    as 0.02 at most: what is wrong from the start is no rounding."""
     adapters_lost: float | None = Field(default=0.1, gt=0, le=1)
     """Share of what LoRA adapters add that rounding takes away in the weights that a rollout engine
     of its own is given (1 - rollout/adapters_kept)."""
@@ -63,8 +64,9 @@ _MEANINGS: Mapping[str, str] = {
     ),
     "mismatch": "{value:.0%} of the judgements contradict their own analysis: read some of them in samples.html",
     "engine_mismatch": (
-        "the rollout engine's log-probabilities lie {value:.1f} times as far from the trainer's as in the first steps: "
-        "look whether a server takes the new weights, or whether model.decode_attention=dense mends the JAX sampler"
+        "the rollout engine's log-probabilities lie {value:.1f} times as far from the trainer's as in the first steps, "
+        "or as rounding explains (0.02 nats): look whether a server takes the new weights, or whether "
+        "model.decode_attention=dense mends the JAX sampler"
     ),
     "adapters_lost": (
         "rounding takes {value:.0%} of what the adapters add out of the weights that the rollout servers hold, and "
@@ -73,11 +75,12 @@ _MEANINGS: Mapping[str, str] = {
 }
 
 
-_GROWTHS: Mapping[str, tuple[str, float]] = {
-    "length_ratio": ("length/mean", 0.0),
-    "engine_mismatch": ("rollout/mismatch_mean", 1e-4),
+_GROWTHS: Mapping[str, tuple[str, float, float]] = {
+    "length_ratio": ("length/mean", 0.0, math.inf),
+    "engine_mismatch": ("rollout/mismatch_mean", 1e-4, 0.02),
 }
-"""Alarms about a metric that should not grow beyond its mean over the first steps, which counts as so much at least."""
+"""Alarms about a metric that should not grow beyond its mean over the first steps, which counts as so much at least and
+at most."""
 
 
 def step_alarms(
@@ -143,10 +146,10 @@ class AlarmWatch:
         kept = _finite(measured.get("rollout/adapters_kept"))
         if kept is not None:
             row[PREFIX + "adapters_lost"] = max(0.0, 1 - kept)
-        for name, (metric, least) in _GROWTHS.items():
+        for name, (metric, least, most) in _GROWTHS.items():
             value, first = _finite(measured.get(metric)), self._first[name]
             if value is not None and len(first) == self._config.baseline_steps:
-                baseline = max(fmean(first), least)
+                baseline = min(max(fmean(first), least), most)
                 if baseline > 0:
                     row[PREFIX + name] = value / baseline
         lines = raised(row, self._config)
@@ -155,7 +158,7 @@ class AlarmWatch:
 
     def _remember(self, step: int, row: Mapping[str, object]) -> list[str]:
         """Takes a step into account; the alarms that are to be said about it."""
-        for name, (metric, _) in _GROWTHS.items():
+        for name, (metric, *_) in _GROWTHS.items():
             value, first = _finite(row.get(metric)), self._first[name]
             if value is not None and len(first) < self._config.baseline_steps:
                 first.append(value)
