@@ -14,7 +14,7 @@ from aiohttp.test_utils import TestServer
 from tests.fake_clock import FakeClock
 from vcap_jax.rollout.config import VllmConfig
 from vcap_jax.rollout.engine import RolloutError
-from vcap_jax.rollout.vllm_server import ServerLost, VllmServer, first_word, rollout_session
+from vcap_jax.rollout.vllm_server import ServerLost, VllmServer, first_answer_limit, rollout_session
 
 
 def ask(
@@ -170,7 +170,7 @@ def test_a_server_that_reads_the_runs_own_weights_is_no_other_runs(
 def test_a_servers_first_word_may_take_as_long_as_its_start(
     outage_s: float, limit: tuple[float, str]
 ) -> None:
-    assert first_word(VllmConfig(outage_timeout_s=outage_s)) == limit
+    assert first_answer_limit(VllmConfig(outage_timeout_s=outage_s)) == limit
 
 
 @pytest.fixture

@@ -48,7 +48,7 @@ class ServerLost(RolloutError):
     """A server is gone, broken, or was started anew since it was given weights: it is worth waiting for."""
 
 
-def first_word(settings: VllmConfig) -> Limit:
+def first_answer_limit(settings: VllmConfig) -> Limit:
     """For the first answer of a server that takes turns: as long as one that is still starting is waited for, and no
     less than for any other."""
     return max(Limit(settings.outage_timeout_s, _OUTAGE), Limit(settings.load_timeout_s, _LOAD))
@@ -99,7 +99,7 @@ class VllmServer:
                 self.url,
                 f"the rollout server at {self.url}",
                 lambda: session,
-                first=first_word(settings),
+                first=first_answer_limit(settings),
                 limit=Limit(settings.load_timeout_s, _LOAD),
                 start="launch/serve_rollout.py --sleep-mode",
                 clock=self._clock,

@@ -12,7 +12,7 @@ import jax
 from vcap_jax.configuration import ConfigError
 from vcap_jax.reward.http_answers import base_url
 from vcap_jax.reward.role import JUDGE, authorisation, key_remedy
-from vcap_jax.rollout.vllm_server import first_word
+from vcap_jax.rollout.vllm_server import first_answer_limit
 from vcap_jax.run.config import RunConfig
 from vcap_jax.system.clock import Clock
 from vcap_jax.system.sleep_mode import Level, Limit, ServerGone, SleepMode
@@ -82,7 +82,7 @@ def _sharing(
             url.rstrip("/"),
             f"the rollout server at {url}",
             lambda: session,
-            first=first_word(vllm),
+            first=first_answer_limit(vllm),
             limit=Limit(vllm.load_timeout_s, "rollout.vllm.load_timeout_s"),
             start="launch/serve_rollout.py --sleep-mode",
             clock=Clock(),
