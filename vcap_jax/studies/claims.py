@@ -325,7 +325,7 @@ def _ablations(claim: Stated, modality: Modality) -> Iterator[Claim]:
         tests=tuple(more(row, "no_completeness") for row in ("e1", "no_correctness", "no_text_quality")),
     )
     yield claim(
-        name=f"{modality}: Text Quality matters least",
+        name=f"{modality}: Text Quality matters little",
         statement="without it nothing much changes (F1 within 2 points)",
         paper=f"{table}: " + ("Avg -0.14" if image else "AR -0.61, VDC -0.14"),
         tests=(same("no_text_quality", "e1", "f1", 0.02),),
