@@ -9,7 +9,14 @@ import pytest
 
 from vcap_jax.data.manifest import Sample
 from vcap_jax.evals.captions_file import WrongCaptions
-from vcap_jax.evals.written_captions import PredictionsCaptioner, captions_in, form_of, read_predictions
+from vcap_jax.evals.written_captions import (
+    PredictionsCaptioner,
+    Rewarded,
+    captions_in,
+    form_of,
+    read_predictions,
+    read_rewards,
+)
 
 SAMPLES = [Sample(id=name, images=(Path(f"{name}.png"),)) for name in ("a", "b")]
 BOTH = {"a.jpg": "A cat.", "b.jpg": "A dog."}
@@ -174,6 +181,8 @@ def test_of_samples_whose_names_differ_in_the_folder_alone_none_gets_another_one
         ([{"id": "a", "captions": ["A."], "prediction": "A."}], "predictions"),
         ([{"id": "a", "prediction": "A.", "answer": "yes"}], "predictions"),
         ([{"id": "a", "references": ["R."]}], "pool"),
+        ([{"id": "a", "place": 0, "caption": "A.", "reward": None, "failure": "x"}], "rewards"),
+        ([{"id": "a", "caption": "A.", "reward": 0.5}], "predictions"),
     ],
 )
 def test_a_files_form_does_not_depend_on_the_order_of_its_rows_or_on_keys_beside_the_caption(
@@ -215,3 +224,36 @@ def test_captions_of_which_none_can_be_chosen_are_told(tmp_path: Path) -> None:
     path.write_text('{"x/a.jpg": "A cat.", "y/a.jpg": "A dog."}')
     found = captions_in(path, SAMPLES)
     assert "several captions of that name" in (found["a"].failure or "")
+
+
+def test_rewards_are_of_their_captions_by_place(tmp_path: Path) -> None:
+    rows: list[dict[str, object]] = [
+        {"id": "a", "place": 1, "caption": "Other.", "reward": 0.5, "components": {"correctness": 9}},
+        {"id": "a", "place": 0, "caption": "A cat.", "reward": None, "failure": "timeout"},
+        {"id": "b", "place": 0, "caption": "A dog."},
+    ]
+    path = tmp_path / "rewards.jsonl"
+
+    def write(*more: dict[str, object]) -> None:
+        path.write_text("".join(json.dumps(row) + "\n" for row in [*rows, *more]))
+
+    write(rows[0])
+    assert read_rewards(path) == {
+        "a": (Rewarded(text="A cat.", reward=None), Rewarded(text="Other.", reward=0.5)),
+        "b": (Rewarded(text="A dog.", reward=None),),
+    }
+    assert {name: one.texts for name, one in captions_in(path, SAMPLES).items()} == {
+        "a": ("A cat.", "Other."),
+        "b": ("A dog.",),
+    }
+    write({"id": "c", "place": 0, "caption": "A.", "reward": "0.5"})
+    with pytest.raises(WrongCaptions, match=r":4: not a row of rewards \(reward: '0.5', where a number"):
+        read_rewards(path)
+    write({"id": "c", "failure": "x"})
+    with pytest.raises(WrongCaptions, match=":4: not a row of rewards"):
+        read_rewards(path)
+    write({"id": "b", "place": 0, "caption": "A dog.", "reward": 0.5})
+    with pytest.raises(
+        WrongCaptions, match=":4: another caption or reward of 'b' at place 0 stands in an earlier"
+    ):
+        read_rewards(path)

@@ -10,13 +10,20 @@ import numpy as np
 import pytest
 
 from tests.data.media_files import write_video
+from tests.reward.scripted_judge import QUALITY, Reply, ScriptedJudge, candidate_of, verdict
 from vcap_jax.commands import propose
+from vcap_jax.configuration import load_config
 from vcap_jax.data.references import PoolEntry, ReferencePool
 from vcap_jax.human_eval.embedded import read_truth
 from vcap_jax.human_eval.errors import StudyError
+from vcap_jax.human_eval.exchange import Records
 from vcap_jax.human_eval.gather import gather
 from vcap_jax.human_eval.protocol import Step1
+from vcap_jax.human_eval.records import Rankings
+from vcap_jax.human_eval.results import results_of
 from vcap_jax.human_eval.study import read_items, read_study
+from vcap_jax.recipes.score import ScoreRequest, score
+from vcap_jax.run.config import RunConfig
 from vcap_jax.world.captions import WeakSettings, weak_caption
 from vcap_jax.world.dataset import read_scenes, write_dataset
 from vcap_jax.world.facts import caption_claims, scene_facts
@@ -50,9 +57,13 @@ def test_items_are_what_every_model_has_captioned(made: Path) -> None:
     given, told = files(made, "base", "mine", "references"), list[str]()
     items = gather(made / "study", made / "data" / "manifest.jsonl", given, say=told.append)
     names = list(read_scenes(made / "data"))
-    assert told == [
+    left_out, no_reward = told
+    assert left_out == (
         f"left out: 2 of {COUNT} samples lack a caption (mine has none of 2, such as {names[0]!r})"
-    ]
+    )
+    assert no_reward.startswith(
+        "no reward: 3 of 3 items have a caption without one (base has none of 3, such as"
+    )
     assert [item.id for item in items] == names[1:-1]
     for item in items:
         assert item.models == ("base", "mine", "references")
@@ -139,6 +150,52 @@ def test_an_evaluation_by_the_reward_gives_rewards(made: Path) -> None:
     items = gather(made / "study", made / "data" / "manifest.jsonl", files(made, "scored", "references"))
     assert [item.captions[0].reward for item in items] == [0.5, 0.75, None, None, 1]
     assert {item.captions[1].reward for item in items} == {None}
+
+
+def test_rewards_of_vcap_score_are_compared_with_people(made: Path, server: ScriptedJudge) -> None:
+    """Of captions by anybody. Items had no reward, and nobody was told."""
+    manifest, names = made / "data" / "manifest.jsonl", list(read_scenes(made / "data"))
+
+    def by_words(body: dict[str, object], number: int) -> Reply:
+        text = candidate_of(body)
+        return verdict({**QUALITY, "Correctness": len(text.split())}) if text != "no" else Reply(content="?")
+
+    server.answer = by_words
+    texts = {
+        "base": [["one"], ["one two three"], ["one two"], ["one"], ["one"]],
+        # First captions count: the second ones would turn what the reward says.
+        "mine": [["one two", ""], ["one"], ["two one", "one"], ["no", "one two"], ["one two three", "x"]],
+    }
+    for model, captions in texts.items():
+        path, folder = made / f"{model}.jsonl", made / "scores" / model
+        rows = [{"id": name, "captions": of} for name, of in zip(names, captions, strict=True)]
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        settings = [f"data.manifest={manifest}", f"data.references={made / 'references.jsonl'}"]
+        settings += [f"judge.urls=[{server.url}]", "judge.backoff_s=0.01", "judge.max_tries=1"]
+        config = load_config(RunConfig, [], settings)
+        score(config, ScoreRequest(captions=path, folder=folder), say=lambda _: None)
+    told = list[str]()
+    given = {model: made / "scores" / model / "rewards.jsonl" for model in texts}
+    items = gather(made / "study", manifest, given, say=told.append)
+    assert [item.caption("mine") for item in items] == ["one two", "one", "two one", "no", "one two three"]
+    (said,) = told
+    assert (
+        f"no reward: 1 of {COUNT} items have a caption without one (mine has none of 1, such as {names[3]!r})"
+        in said
+    )
+    # People always prefer mine. The reward: mine, base, neither, nothing, mine.
+    (made / "study" / "propositions.jsonl").write_text("")
+    study, ranks = read_study(made / "study"), {"mine": 1, "base": 2}
+    rankings = tuple(
+        Rankings(image_id=name, annotator="anna", accuracy=ranks, completeness=ranks, granularity=ranks)
+        for name in names
+    )
+    found = results_of(study.items, study.propositions, Records(answers=(), rankings=rankings))
+    (pair,) = found.pairs["overall"]
+    assert (pair.items, pair.ties) == (4, 1)
+    assert {ties: value.value for ties, value in pair.agreement.items()} == {
+        "counted": 3 / 4, "excluded": pytest.approx(2 / 3), "half": 2.5 / 4,
+    }  # fmt: skip
 
 
 def test_captions_that_were_written_elsewhere(made: Path) -> None:

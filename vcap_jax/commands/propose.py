@@ -8,11 +8,11 @@ obvious errors. Started again, it asks only what is not answered yet.
         --judge http://127.0.0.1:8000
 
 STUDY has items.jsonl, or gets it of a manifest and a file of captions for each model, as launch/caption.py and the
-evaluations of a run write them (one by the reward gives the rewards too). It gets propositions.jsonl, rejected.jsonl
-(each with its reason), propose.json (counts, failures, requests) and judgements.sqlite (every answer). Settings that
-follow say how the judge is asked. With --judge embedded the propositions follow from the facts of the embedded world's
-scenes, which stand beside the manifest, but for 15% of a caption's claims, which are overlooked there on purpose, as a
-judge would; truth.jsonl then has the right verdicts.
+evaluations of a run write them (one by the reward, and rewards.jsonl of launch/score.py, give the rewards too). It gets
+propositions.jsonl, rejected.jsonl (each with its reason), propose.json (counts, failures, requests) and
+judgements.sqlite (every answer). Settings that follow say how the judge is asked. With --judge embedded the
+propositions follow from the facts of the embedded world's scenes, which stand beside the manifest, but for 15% of a
+caption's claims, which are overlooked there on purpose, as a judge would; truth.jsonl then has the right verdicts.
 """
 
 from __future__ import annotations

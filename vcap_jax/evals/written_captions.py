@@ -1,7 +1,7 @@
 """Captions that somebody wrote, in files of all forms that are understood, by names that need not be the manifest's.
 
-Understood are files of captions (``evals.captions_file``), pools of references, and what public evaluation scripts take
-(``read_predictions``).
+Understood are files of captions (``evals.captions_file``), pools of references, rewards as ``launch/score.py`` writes
+them, and what public evaluation scripts take (``read_predictions``).
 """
 
 from __future__ import annotations
@@ -11,16 +11,26 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Literal
 
 from vcap_jax.data.folders import VIDEO_SUFFIXES, image_suffixes
-from vcap_jax.data.jsonl import without_nulls
+from vcap_jax.data.jsonl import read_objects, row_id, without_nulls
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.references import ReferencePool
 from vcap_jax.evals.captions_file import WrongCaptions, read_captions
 from vcap_jax.evals.protocol import Captions
-from vcap_jax.system.json_values import JsonDict, JsonValue, parse_json, parse_json_unique
+from vcap_jax.system.json_values import (
+    JsonDict,
+    JsonError,
+    JsonValue,
+    as_number,
+    as_text,
+    as_whole,
+    parse_json,
+    parse_json_unique,
+)
 
 
 def captions_in(path: Path, samples: Sequence[Sample]) -> dict[str, Captions]:
@@ -32,6 +42,9 @@ def captions_in(path: Path, samples: Sequence[Sample]) -> dict[str, Captions]:
         return {entry.id: Captions(id=entry.id, texts=entry.references) for entry in pool.entries()}
     if form == "entries":
         return read_captions(path)
+    if form == "rewards":
+        rewarded = read_rewards(path).items()
+        return {name: Captions(id=name, texts=tuple(one.text for one in each)) for name, each in rewarded}
     texts = read_predictions(path)
     named = {_stem(name) for name in texts}
     found = PredictionsCaptioner(texts).captions(samples)
@@ -45,9 +58,9 @@ def of_no_sample(names: Iterable[str], samples: Sequence[Sample]) -> list[str]:
     return [name for name in names if _stem(name) not in known]
 
 
-def form_of(path: Path) -> Literal["entries", "pool", "predictions"]:
+def form_of(path: Path) -> Literal["entries", "pool", "rewards", "predictions"]:
     """What a file is by its first row that says more than why there is no caption: entries of a file of captions, a
-    pool of references, or what others write. Nothing is checked."""
+    pool of references, rewards of ``launch/score.py``, or what others write. Nothing is checked."""
     form: Literal["entries", "predictions"] = "predictions"
     try:
         with path.open(encoding="utf-8-sig") as lines:
@@ -55,6 +68,8 @@ def form_of(path: Path) -> Literal["entries", "pool", "predictions"]:
                 row = parse_json(line) if line.strip() else {}
                 if not isinstance(row, dict):
                     return "predictions"
+                if {"id", "place", "caption", "reward"} <= row.keys():
+                    return "rewards"
                 row = without_nulls(row)
                 others = row.keys() & set(_CAPTIONS) - {"captions"}
                 if isinstance(row.get("captions"), list) and "id" in row and not others:
@@ -68,6 +83,40 @@ def form_of(path: Path) -> Literal["entries", "pool", "predictions"]:
     except (OSError, ValueError, RecursionError):  # JSON of one value may be written on many lines
         return "predictions"
     return form
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rewarded:
+    """A caption and its reward, None where it could not be scored."""
+
+    text: str
+    reward: float | None
+
+
+def read_rewards(path: Path) -> dict[str, tuple[Rewarded, ...]]:
+    """What ``launch/score.py`` wrote, by sample: its captions in the order of their places. Raises ManifestError and
+    WrongCaptions."""
+    found: dict[str, dict[int, Rewarded]] = {}
+    for number, row in read_objects(path, "file of rewards"):
+        where, reward = f"{path}:{number}", row.get("reward")
+        try:
+            place = as_whole(row.get("place"), "place")
+            one = Rewarded(
+                text=as_text(row.get("caption"), "caption"),
+                reward=None if reward is None else as_number(reward, "reward"),
+            )
+        except JsonError as error:
+            raise WrongCaptions(
+                f'{where}: not a row of rewards ({error}): write {{"id": ..., "place": 0, "caption": ..., '
+                '"reward": ...}, with null where there is no reward'
+            ) from error
+        name = row_id(row, where)
+        if found.setdefault(name, {}).setdefault(place, one) != one:
+            raise WrongCaptions(
+                f"{where}: another caption or reward of {name!r} at place {place} stands in an earlier line: leave one "
+                "out"
+            )
+    return {name: tuple(places[place] for place in sorted(places)) for name, places in found.items()}
 
 
 class PredictionsCaptioner:

@@ -12,7 +12,7 @@ import numpy as np
 from vcap_jax.data.jsonl import read_objects
 from vcap_jax.data.manifest import Sample, missing_files, read_manifest
 from vcap_jax.evals.judged import REWARD
-from vcap_jax.evals.written_captions import captions_in, form_of
+from vcap_jax.evals.written_captions import captions_in, form_of, read_rewards
 from vcap_jax.human_eval.errors import StudyError
 from vcap_jax.human_eval.records import MOST_CAPTIONS, Caption, Item, parse_row, write_rows
 from vcap_jax.human_eval.study import ITEMS, check_kind, check_playable, read_items, same_file
@@ -33,10 +33,11 @@ def gather(
 
     captions: files by model, as ``launch/caption.py``, ``launch/evaluate.py`` and the evaluations of a run leave them,
     pools of references, or what ``launch/evaluate.py --by`` takes. Rows are a sample's by its id, and where they name a
-    picture or video that is there it must be the sample's. An evaluation by the reward of one caption for each
-    sample gives its rewards as well. count: of items, drawn with ``seed``; None takes all. Media are linked into the
-    folder, or copied where links cannot be made. Items that are there already stay, and must be the same. say: is told
-    which samples are left out. Raises StudyError, ManifestError, EvaluatorError.
+    picture or video that is there it must be the sample's. A file of ``launch/score.py`` gives its rewards as well, and
+    so does an evaluation by the reward of one caption for each sample. count: of items, drawn with ``seed``; None takes
+    all. Media are linked into the folder, or copied where links cannot be made. Items that are there already stay, and
+    must be the same. say: is told which samples are left out, and what has no reward. Raises StudyError, ManifestError,
+    EvaluatorError.
     """
     if len(captions) < 2:
         raise StudyError("captions are compared with each other: give --captions of two models at least")
@@ -58,10 +59,10 @@ def gather(
         )
     if len(shared) < len(samples):
         lacking = {model: [s.id for s in samples if s.id not in texts] for model, texts in told.items()}
-        without = "; ".join(
-            f"{model} has none of {len(ids)}, such as {ids[0]!r}" for model, ids in lacking.items() if ids
+        say(
+            f"left out: {len(samples) - len(shared)} of {len(samples)} samples lack a caption "
+            f"({_whose(lacking)})"
         )
-        say(f"left out: {len(samples) - len(shared)} of {len(samples)} samples lack a caption ({without})")
     # Before the draw: whether a study can be made of them must not depend on which are drawn.
     for sample in shared:
         if len(sample.files) > 1:
@@ -82,6 +83,14 @@ def gather(
         _item(sample, number, tuple(texts[sample.id] for texts in told.values()))
         for number, sample in enumerate(shared)
     )
+    unrewarded = {
+        model: [s.id for s in shared if texts[s.id].reward is None] for model, texts in told.items()
+    }
+    if without := set().union(*unrewarded.values()):
+        say(
+            f"no reward: {len(without)} of {len(items)} items have a caption without one ({_whose(unrewarded)}); there "
+            "people are not compared with the reward. rewards.jsonl of vcap score has rewards"
+        )
     if (folder / ITEMS).exists():
         if tuple(read_items(folder / ITEMS).values()) != items:
             raise StudyError(
@@ -98,8 +107,11 @@ def gather(
 
 def _first_captions(model: str, path: Path, samples: Sequence[Sample]) -> dict[str, Caption]:
     """The first caption of each sample; what has none, or an empty one, is left out."""
-    rewards = {}
-    if form_of(path) == "entries":  # other files have neither
+    rewards: Mapping[str, float | None] = {}
+    form = form_of(path)
+    if form == "rewards":
+        rewards = {name: each[0].reward for name, each in read_rewards(path).items()}
+    elif form == "entries":  # other files have neither
         rewards = _rewards(path)
         _check_files(path, samples)
     return {
@@ -111,6 +123,13 @@ def _first_captions(model: str, path: Path, samples: Sequence[Sample]) -> dict[s
         for name, entry in captions_in(path, samples).items()
         if entry.texts and entry.texts[0].strip()
     }
+
+
+def _whose(lacking: Mapping[str, Sequence[str]]) -> str:
+    """Whose something is lacking. lacking: of which samples, by model."""
+    return "; ".join(
+        f"{model} has none of {len(ids)}, such as {ids[0]!r}" for model, ids in lacking.items() if ids
+    )
 
 
 def _rewards(path: Path) -> dict[str, float]:
