@@ -268,17 +268,21 @@ def test_a_run_leaves_what_it_promises(left_alone):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("covered", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("by", ["nobody", pytest.param("the pool", marks=pytest.mark.slow), "its writer"])
 def test_references_of_the_held_out_scenes_are_of_the_pool_that_is_trained_on(
-    tmp_path, left_alone, monkeypatch, covered
+    tmp_path, left_alone, monkeypatch, by
 ):
-    """Of its last phases, whose files are gone: where the pool has none of these scenes there are no such references,
-    least of all the base's. And no decoding is compiled for steps that are not to be done."""
+    """Of its last phases, whose files are gone: where neither the pool nor the run that wrote it has any for these
+    scenes there are no such references, least of all the base's. And no decoding is compiled for steps that are not to
+    be done."""
     folder, pool = tmp_path / "run", tmp_path / "pool.jsonl"
     shutil.copytree(left_alone, folder)
     there = folder / "evaluations" / "heldout"
-    parts = [folder / "references" / "train.jsonl", *([there / "references.jsonl"] if covered else [])]
-    if covered:
+    parts = [folder / "references" / "train.jsonl", there / "references.jsonl"]
+    covered = by != "nobody"
+    if by == "its writer":
+        pool = left_alone / "references" / "train.jsonl"
+    elif by == "the pool":
         ReferencePool([entry for part in parts for entry in ReferencePool.read(part).entries()]).write(pool)
         # It is not the pool that the run began with, which is another test's matter.
         (folder / "references.json").unlink()

@@ -12,9 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 
 import jax
 
+from vcap_jax.configuration import load_config
 from vcap_jax.data.manifest import Sample, read_manifest
 from vcap_jax.data.references import ReferencePool
 from vcap_jax.evals.config import HELDOUT, JUDGED
@@ -170,8 +172,8 @@ def _references(
     ctx: RunContext, evaluations: Evaluations, world: EmbeddedData | None
 ) -> dict[str, Results | None]:
     """References of the held-out scenes by who wrote those that the run trains on, evaluated as captions are: the
-    starting policy's, those that a recipe has left in the folder, or those of the run's own pool. Nothing of a pool
-    that has none of these scenes."""
+    starting policy's, those that a recipe has left in the folder, those of the pool, or of the run that wrote it.
+    Nothing of a pool where neither has these scenes."""
     if world is None or HELDOUT not in evaluations:
         return {}
     path = ctx.folder.evaluation(HELDOUT) / HELDOUT_REFERENCES
@@ -180,12 +182,26 @@ def _references(
         pool, each = references_by_policy(ctx, path, scenes), ctx.config.references.per_sample
     else:
         pool = ReferencePool.read(given)  # whose training scenes have other ids
+        if pool.missing(scenes) and (beside := _written_beside(given, ctx.config)) is not None:
+            pool = ReferencePool.read(beside)
         if pool.missing(scenes):
             ctx.say(
                 f"{given} has no references of the held-out scenes, so none stand beside the policy's captions"
             )
             return {}
     return {REFERENCES: evaluations.of_pool(HELDOUT, REFERENCES, pool, each=each)}
+
+
+def _written_beside(pool: str, config: RunConfig) -> Path | None:
+    """Where a run's own pool is given: what its writer wrote for the held-out scenes, if they are the same."""
+    folder, name = Path(pool).parent, Path(pool).name
+    run = RunFolder(folder.parent)
+    written = run.evaluation(HELDOUT) / HELDOUT_REFERENCES
+    if (folder.name, name) != ("references", "train.jsonl") or not (run.config.exists() and written.exists()):
+        return None
+    theirs = load_config(RunConfig, [run.config])
+    same = theirs.world.seed == config.world.seed and theirs.modality == config.modality
+    return written if same else None
 
 
 def _train(
