@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -12,9 +11,8 @@ from tests.captioning.server import Captioning, served
 from tests.patience import GUARD_S
 from vcap_jax.captioning.captioner import Captioner
 from vcap_jax.captioning.engines import Drawing
-from vcap_jax.captioning.file import CaptionJob, about_file, read_caption_file, write_caption_file
+from vcap_jax.captioning.file import CaptionJob, read_caption_file, write_caption_file
 from vcap_jax.captioning.inputs import Inputs
-from vcap_jax.captioning.parts import parts_folder
 from vcap_jax.configuration import ConfigError
 from vcap_jax.reward.errors import JudgeUnavailable
 from vcap_jax.world.dataset import write_dataset
@@ -179,7 +177,7 @@ def test_captions_of_pictures_that_were_sent_otherwise_are_others(tmp_path: Path
     ):
         assert usual.caption(path).split(",")[0] != small.caption(path).split(",")[0]
         noted = [one.described(Drawing(), 1) for one in (usual, small, frames)]
-    assert not {"judge_media", "video_input"} & noted[0].keys(), "as earlier versions noted it"
+    assert not {"judge_media", "video_input"} & noted[0].keys(), "the default is not noted"
     assert noted[1] == {**noted[0], "judge_media": {"max_edge": 4}}
     assert noted[2] == {**noted[0], "video_input": "frames"}
 
@@ -197,28 +195,6 @@ def test_sizes_of_a_policys_pictures_are_neither_noted_nor_taken(tmp_path: Path)
     assert not {"max_pixels", "max_frame_tokens"} & noted.keys()
     of_a_policy = Captioner(ReadingEngine()).described(Drawing(), 1)
     assert {"max_pixels", "max_frames", "max_frame_tokens", "fps"} <= of_a_policy.keys()
-
-
-@pytest.mark.parametrize("joined", [True, False])
-def test_a_file_whose_note_has_sizes_of_a_policys_pictures_is_gone_on_with(
-    tmp_path: Path, joined: bool
-) -> None:
-    """As earlier versions noted them, which took them for nothing."""
-    write_pictures(tmp_path / "in", 3)
-    inputs, path, captioning = Inputs([tmp_path / "in"]), tmp_path / "out.jsonl", Captioning()
-    job = CaptionJob(inputs=inputs, counted=inputs.counted(), drawing=Drawing())
-    with served(captioning) as url, load(url) as captioner:
-        assert write_caption_file(path, captioner, job)
-        about = json.loads(about_file(path).read_text())
-        earlier = {**about, "max_pixels": 4096, "max_frame_tokens": None}
-        if joined:
-            about_file(path).write_text(json.dumps(earlier))
-        else:
-            path.unlink()
-            parts_folder(path).mkdir()
-            (parts_folder(path) / "plan.json").write_text(json.dumps(earlier))
-        assert write_caption_file(path, captioner, job)
-    assert len(captioning.bodies) == (3 if joined else 6)
 
 
 def test_a_server_that_is_not_there_is_named() -> None:

@@ -310,35 +310,6 @@ def test_of_a_row_without_a_caption_a_manifest_may_name_another_file(tmp_path: P
         write_caption_file(path, Captioner(engine), name("002.png", "001.png"))
 
 
-@pytest.mark.parametrize("state", ["joined", "begun", "begun with the other"])
-def test_an_earlier_versions_file_says_in_its_rows_of_which_files_it_is(
-    folder: Path, whole: bytes, tmp_path: Path, state: str
-) -> None:
-    """That noted what inputs are called alone."""
-    path, other = tmp_path / "whole.jsonl", tmp_path / "other"
-    shutil.copytree(folder, other)
-    about = json.loads(about_file(path).read_text())
-    del about["files"]
-    about_file(path).write_text(json.dumps(about))
-    engine = ReadingEngine()
-    if state == "joined":
-        with pytest.raises(CaptionFileError, match=r"its captions of 000\.png are of"):
-            write_caption_file(path, Captioner(engine), job_of(other))
-    else:
-        path.unlink()
-        parts_folder(path).mkdir()
-        (parts_folder(path) / "plan.json").write_text(json.dumps(about))
-        rows = [{"place": place, **json.loads(line)} for place, line in enumerate(whole.splitlines()[:4])]
-        if state == "begun with the other":
-            rows = [json.loads(json.dumps(row).replace(str(folder), str(other))) for row in rows]
-        partial = parts_folder(path) / "captions-00000-of-00001.jsonl.partial"
-        partial.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert write_caption_file(path, Captioner(engine), job_of(folder))
-    assert path.read_bytes() == whole
-    asked = {"joined": 0, "begun": 6, "begun with the other": 10}[state]
-    assert sum(map(len, engine.batches)) == asked
-
-
 def test_inputs_that_vanish_meanwhile_are_told_and_nothing_is_lost(folder: Path, tmp_path: Path) -> None:
     path, job = tmp_path / "vanished.jsonl", job_of(folder)
     kept = (folder / "008.png").read_bytes()

@@ -10,13 +10,12 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Self
 
-from vcap_jax.captioning.settings import UNSEEN
 from vcap_jax.data.examples import Shown
 from vcap_jax.data.judge_media import EncodedMedia, JudgeMediaSettings
 from vcap_jax.data.manifest import Sample
@@ -245,16 +244,6 @@ def shown_rules(media: JudgeMediaSettings, endpoint: JudgeConfig) -> JsonDict:
     if endpoint.video_input != "auto":
         rules["video_input"] = endpoint.video_input
     return rules
-
-
-def as_noted_now(noted: JsonObject) -> JsonDict:
-    """What was noted of captions, as it is noted now: of a served model, of which no weights are known, earlier
-    versions noted rules that were not sent, and a size of pictures that was none of theirs."""
-    rules = noted.get("sampling")
-    if noted.get("weights") is not None or not isinstance(rules, Mapping):
-        return dict(noted)
-    seen = {name: value for name, value in noted.items() if name not in UNSEEN}
-    return {**seen, "sampling": {name: value for name, value in rules.items() if name in SENT}}
 
 
 def writer_name(model: str) -> str:

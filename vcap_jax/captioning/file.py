@@ -25,7 +25,6 @@ from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
 
-from vcap_jax.captioning.by_endpoint import as_noted_now
 from vcap_jax.captioning.caption import Caption
 from vcap_jax.captioning.captioner import Captioner
 from vcap_jax.captioning.engines import Drawing
@@ -107,11 +106,7 @@ def write_caption_file(
     elif earlier.exists():
         _check_existing(earlier, about, path, job.inputs)
 
-    def as_now(noted: JsonDict) -> JsonDict:
-        # Earlier versions noted no files. Rows of other ones are not taken up below.
-        return as_noted_now({"files": about["files"], **noted})
-
-    check_plan(parts, about, what="caption file", error=CaptionFileError, as_now=as_now)
+    check_plan(parts, about, what="caption file", error=CaptionFileError)
     part = part_file(parts, _NAME, job.shard)
     if retry_failed and part.exists() and any("error" in row for row in whole_rows(part)):
         part.rename(partial_file(part))
@@ -276,7 +271,7 @@ def _check_existing(path: Path, about: JsonDict, joined: Path, inputs: Inputs) -
     if not beside.is_file():
         raise CaptionFileError(f"{path} is there already, and not of this command: give another --out")
     noted = read_json_object(beside)
-    theirs = {**as_noted_now(noted), "files": about["files"]}
+    theirs = {**noted, "files": about["files"]}
     if theirs != about:
         raise CaptionFileError(
             f"{path} is there already, by {theirs.get('writer')}, and is another one ({differing(theirs, about)} "
@@ -284,7 +279,7 @@ def _check_existing(path: Path, about: JsonDict, joined: Path, inputs: Inputs) -
         )
     if noted.get("files") == about["files"]:
         return
-    # Earlier versions noted none; and where there is no caption, a manifest's path may have been mended.
+    # Where there is no caption, a manifest's path may have been mended.
     for caption, sample in zip(read_caption_file(path), inputs, strict=False):
         if caption.texts and caption.files != sample.files:
             raise CaptionFileError(

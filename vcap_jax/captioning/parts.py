@@ -60,19 +60,19 @@ def check_plan(
     *,
     what: str,
     error: type[VCapError],
-    as_now: Callable[[JsonDict], JsonDict] = dict,
+    taken_as: Callable[[JsonDict], JsonDict] = dict,
 ) -> None:
     """Makes the folder of parts and its plan, or sees that the parts in it are of the same plan.
 
-    wanted: has "writer", who writes it. what: the file is called in the message. as_now: turns a plan of an earlier
-    version into one of today. Raises ``error`` for another plan.
+    wanted: has "writer", who writes it. what: the file is called in the message. taken_as: what a plan that is there
+    counts as. Raises ``error`` for another plan.
     """
     parts.mkdir(parents=True, exist_ok=True)
     plan = parts / _PLAN
     wanted = as_read(wanted)
     if not plan.exists():
         write_json(plan, wanted)
-    begun = as_now(read_json_object(plan))
+    begun = taken_as(read_json_object(plan))
     if begun != wanted:
         raise error(
             f"the {what} begun in {parts} is by {begun.get('writer')} and was to be another one "

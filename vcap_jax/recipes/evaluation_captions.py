@@ -10,7 +10,6 @@ import asyncio
 from pathlib import Path
 from typing import Self
 
-from vcap_jax.captioning.by_endpoint import as_noted_now
 from vcap_jax.captioning.captioner import Captioner
 from vcap_jax.captioning.engines import Drawing, serving_now
 from vcap_jax.captioning.settings import is_served
@@ -103,7 +102,7 @@ class RequestedCaptioner:
         """
         drawing = Drawing(temperature=self._request.temperature)
         now = self._captioner.described(drawing, len(benchmark.samples))
-        remember(folder / CAPTIONER, now, as_now=as_noted_now)
+        remember(folder / CAPTIONER, now)
         if self._files is not None:
             write_json(folder / CHECKPOINT, {"files": self._files})
 

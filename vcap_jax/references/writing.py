@@ -142,7 +142,7 @@ def write_parts(
         about,
         what="pool",
         error=PoolError,
-        as_now=partial(_called_as_in, about),
+        taken_as=partial(_called_as_in, about),
     )
     for name, files in _files(path, writer, shard.count).items():
         part = files[shard.index]
