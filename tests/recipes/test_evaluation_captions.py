@@ -121,23 +121,6 @@ def test_a_run_that_has_trained_on_is_another_captioner(
     assert loaded.times == 1
 
 
-@pytest.mark.parametrize("noted", [None, "best"])
-def test_a_folder_that_an_earlier_version_left_is_held_to_who_captioned(
-    loaded: Loaded, request_: EvaluationRequest, run: RunFolder, noted: str | None
-) -> None:
-    evaluate(request_, print)
-    folder = request_.out / "decapbench"
-    row = json.loads((folder / "request.json").read_text())
-    (folder / "request.json").write_text(json.dumps(row | {"step": noted}))
-    (folder / "checkpoint.json").unlink()
-    for _ in range(2):
-        evaluate(request_, print)
-    assert loaded.times == 2, "once its weights were looked at they are known"
-    save(run, 200)
-    with pytest.raises(EvaluatorError, match="an evaluation of step 100"):
-        evaluate(request_, print)
-
-
 @pytest.mark.parametrize("complete", [True, False])
 def test_weights_are_compared_though_no_caption_is_missing(
     loaded: Loaded, request_: EvaluationRequest, run: RunFolder, complete: bool

@@ -232,8 +232,7 @@ class _Work:
         Captions and answers stay. Judges are looked at, and not waited for."""
         results = self.folder / RESULTS
         row = read_json_object(results)
-        # Earlier versions did not note it.
-        if row.get("data") not in (None, self.benchmark.data_digest):
+        if row.get("data") != self.benchmark.data_digest:
             why = f"since {results} was written its questions, answers or references have changed"
             stay = ", and captions stay"
         # Captions and answers are kept as they came: only what was made of them is of the earlier version.
@@ -259,9 +258,7 @@ class _Work:
                     self.say(f"{self.benchmark.name}: {role} {was.get('model')} does not answer now")
             else:
                 same = now == was.get("model")
-            # Earlier versions did not note how answers are drawn.
-            drawn = self.benchmark.drawn(role)
-            if not same or any(was.get(key, value) != value for key, value in drawn.items()):
+            if not same or any(was.get(key) != value for key, value in self.benchmark.drawn(role).items()):
                 break
         else:
             if stored.keys() <= self.benchmark.endpoints.keys():

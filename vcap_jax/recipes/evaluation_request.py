@@ -14,7 +14,7 @@ from vcap_jax.report.best_checkpoint import AskedStep
 from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.run.checkpoint_source import checkpoint_source, named_source
 from vcap_jax.system.files import write_json
-from vcap_jax.system.json_values import JsonDict, JsonObject, read_json_object
+from vcap_jax.system.json_values import JsonObject, read_json_object
 
 CAPTIONER = "captioner.json"
 """In an evaluation's folder, who captioned and how."""
@@ -111,33 +111,20 @@ def remember_request(folder: Path, row: JsonObject) -> None:
         write_json(path, row)
         return
     if path.exists() and isinstance(step := row.get("step"), int):
-        was = _noted_step(folder, read_json_object(path).get("step"))
+        was = read_json_object(path).get("step")
         if was not in (None, step):
             raise EvaluationRefused(
                 f"{folder} holds an evaluation of step {was}, and now it would be step {step}: go on with that one by "
                 f"--step {was}, or name another --out"
             )
-        row = {**row, "step": read_json_object(path).get("step")}
-    remember(path, row, as_now=lambda old: {"pictures": row.get("pictures"), **old})
+    remember(path, row)
 
 
-def _noted_step(folder: Path, step: object) -> int | None:
-    """The step of an evaluation. Earlier versions noted what was asked for, which may be "the last" or "best"; then
-    whoever captioned names it, and before that nobody does."""
-    if isinstance(step, int):
-        return step
-    path = folder / CAPTIONER
-    writer = str(read_json_object(path).get("writer")) if path.exists() else ""
-    _, at, number = writer.rpartition(" at step ")
-    return int(number) if at and number.isdigit() else None
-
-
-def remember(path: Path, row: Mapping[str, object], *, as_now: Callable[[JsonDict], JsonDict] = dict) -> None:
-    """Writes what a folder is for, or raises EvaluationRefused if it is for something else. as_now: turns a note of an
-    earlier version into one of today."""
+def remember(path: Path, row: Mapping[str, object]) -> None:
+    """Writes what a folder is for, or raises EvaluationRefused if it is for something else."""
     new = json.loads(json.dumps(row))
     if path.exists():
-        old = as_now(read_json_object(path))
+        old = read_json_object(path)
         differing = sorted(key for key in {*old, *new} if old.get(key) != new.get(key))
         if differing:
             # Of all that says that it is another captioner, its name says most.

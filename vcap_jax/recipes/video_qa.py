@@ -168,21 +168,20 @@ class _Work:
 
         Raises EvaluatorError if these are of another request, or of another model at the address. One that does not
         answer now is taken to be the one that did, and so is a judge."""
-        path, request, results = self.folder / REQUEST, self.request, self.folder / RESULTS
-        noted = read_json_object(path) if path.exists() else {}
+        request, results = self.request, self.folder / RESULTS
+        noted = read_json_object(self.folder / REQUEST)
         model, judge_model = str(noted.get("model")), noted.get("judge_model")
-        if noted and is_served(request.by):
+        if is_served(request.by):
             now, judge_now = self._servers().models_now(self.say)
             model, judge_model = now or model, judge_now or (judge_model if request.judge.urls else None)
         asked = self._asked(self.options.harness, model)
-        if noted:
-            self._remember(asked, judge_model)
+        self._remember(asked, judge_model)
         if read_json_object(results).get("reading", 1) == READING:
             self.say(f"{NAME}: {results} was there")
             return
         earlier = f"{NAME}: {results} is by an earlier version, which read the answers otherwise"
         run = find_run(asked.output, asked.tasks)
-        if run is None or not noted:
+        if run is None:
             raise EvaluatorError(f"{earlier}, and what the harness left is not there: name another --out")
         self.say(f"{earlier}: what the harness left is read anew")
         self._write(run, asked, judge_model, 0.0)
@@ -225,15 +224,7 @@ class _Work:
             "judge_model": judge_model,
             "data": options.data,
         }
-        judged = self.options.tasks is not None or any(suite.judged for suite in self.suites)
-
-        def as_now(noted: JsonDict) -> JsonDict:
-            # The earliest versions did not note it. Later ones noted null for one that was not named, and had the
-            # harness ask for a model of its own choice: that tells something only where somebody was asked.
-            unknown = "judge_model" not in noted or (noted["judge_model"] is None and not judged)
-            return {**noted, "judge_model": row["judge_model"]} if unknown else noted
-
-        remember(self.folder / REQUEST, row, as_now=as_now)
+        remember(self.folder / REQUEST, row)
 
     def _write(self, run: HarnessRun, asked: Request, judge_model: JsonValue, seconds: float) -> None:
         try:
