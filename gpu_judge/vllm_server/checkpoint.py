@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vcap_jax.system.errors import VCapError
-from vcap_jax.system.json_values import JsonObject, JsonValue, as_object, as_text, parse_json
+from vcap_jax.system.json_values import JsonObject, JsonValue, as_object, as_text, read_json_object
 
 _MODEL_TYPES = ("qwen3_vl", "qwen3_vl_moe")
 _RESTORE = "restore it from the checkpoint"
@@ -194,13 +194,6 @@ def _count(value: JsonValue) -> int:
 
 def _json(path: Path, remedy: str) -> JsonObject:
     try:
-        values = parse_json(path.read_text(encoding="utf-8"))
+        return read_json_object(path, CheckpointError, _RESTORE)
     except FileNotFoundError as error:
         raise CheckpointError(f"{path} is missing: {remedy}") from error
-    except PermissionError:
-        raise
-    except (OSError, ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path} cannot be read ({error}): restore it from the checkpoint") from error
-    if not isinstance(values, dict):
-        raise CheckpointError(f"{path} holds no JSON object: restore it from the checkpoint")
-    return values

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from vcap_jax.system.errors import VCapError
 from vcap_jax.system.json_values import (
     JsonError,
     as_list,
@@ -14,6 +15,7 @@ from vcap_jax.system.json_values import (
     as_object,
     as_text,
     as_whole,
+    half_character,
     parse_json,
     read_json_object,
 )
@@ -68,5 +70,20 @@ def test_a_file_of_one_object_is_read(tmp_path: Path) -> None:
 def test_a_file_that_holds_no_object_is_named(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "a.json"
     file.write_bytes(content)
-    with pytest.raises(JsonError, match=r"a\.json: "):
+    with pytest.raises(JsonError, match=r"a\.json(: \[1\], where an object is wanted| is not valid JSON)"):
         read_json_object(file)
+
+
+def test_who_reads_a_file_may_say_what_is_raised_and_what_to_do(tmp_path: Path) -> None:
+    file = tmp_path / "a.json"
+    for content in ("[1]", "{", "[" * 100_000):
+        file.write_text(content)
+        with pytest.raises(VCapError, match=r"a\.json.*: restore it$") as told:
+            read_json_object(file, VCapError, "restore it")
+        assert not isinstance(told.value, JsonError)
+
+
+def test_half_of_a_character_is_found_wherever_it_is() -> None:
+    for value in ("caf\udce9.png", {"a": ["caf\udce9"]}, {"caf\udce9": 1}):
+        assert half_character(value) == r"'\udce9'"
+    assert half_character({"a": ["caf\u00e9", "\U0001f600", 1, None]}) is None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import json
 import logging
-import re
 import shlex
 import typing
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -29,12 +28,11 @@ from vcap_jax.configuration.schema import (
     type_text,
 )
 from vcap_jax.configuration.shipped import find_config
-from vcap_jax.system.json_values import JsonDict, JsonObject, JsonValue, as_object
+from vcap_jax.system.json_values import JsonDict, JsonObject, JsonValue, as_object, half_character
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 _COMMAND_LINE = "command line"
-_HALF = re.compile("[\ud800-\udfff]")
 
 
 def load_config(schema: type[T], yaml_paths: Iterable[str | Path] = (), overrides: Iterable[str] = ()) -> T:
@@ -90,13 +88,13 @@ def _halves(merged: JsonObject, sources: Mapping[str, str], prefix: str = "") ->
     """A sentence for each key whose text holds half of a character, as Python reads a path that is not UTF-8."""
     for name, value in merged.items():
         path = f"{prefix}{name}"
-        if isinstance(value, Mapping) and not _HALF.search(path):
+        if isinstance(value, Mapping) and not half_character(path):
             yield from _halves(value, sources, f"{path}.")
-        elif half := _HALF.search(path) or _HALF.search(json.dumps(value, ensure_ascii=False)):
+        elif half := half_character([path, value]):
             origin = f" ({sources[path]})" if path in sources else ""
             named = path.encode(errors="backslashreplace").decode()
             yield (
-                f"{named}{origin}: {half[0]!a} is half of a character, or of a name that is not UTF-8: write the whole "
+                f"{named}{origin}: {half} is half of a character, or of a name that is not UTF-8: write the whole "
                 "one, or rename the file"
             )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -12,11 +11,17 @@ from shlex import quote
 from vcap_jax.data.errors import ManifestError
 from vcap_jax.data.folders import VIDEO_SUFFIXES, image_suffixes
 from vcap_jax.system.files import drop_torn_end, last_line
-from vcap_jax.system.json_values import JsonDict, JsonObject, as_object, parse_json, parse_json_unique
+from vcap_jax.system.json_values import (
+    JsonDict,
+    JsonObject,
+    as_object,
+    half_character,
+    parse_json,
+    parse_json_unique,
+)
 
 _ADDRESS = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+:/")
 _MAYBE_HALF = re.compile(r"\\u[dD][89a-fA-F]")
-_HALF = re.compile("[\ud800-\udfff]")
 _TABLES = {
     ".csv": ("CSV", "read_csv({}, dtype=str)"),
     ".tsv": ("TSV", "read_table({}, dtype=str)"),
@@ -54,9 +59,9 @@ def read_objects(path: Path, what: str) -> Iterator[tuple[int, JsonDict]]:
                     kind = type(value).__name__
                     remedy = other_format(path, what) or "write one object per line"
                     raise ManifestError(f"{path}:{number}: a {kind}, not a JSON object: {remedy}")
-                if _MAYBE_HALF.search(line) and (half := _HALF.search(json.dumps(value, ensure_ascii=False))):
+                if _MAYBE_HALF.search(line) and (half := half_character(value)):
                     raise ManifestError(
-                        f"{path}:{number}: {half[0]!a} is half of a character, which no text can hold: write the "
+                        f"{path}:{number}: {half} is half of a character, which no text can hold: write the "
                         "whole one, or leave it out; of a file's name, rename the file to UTF-8"
                     )
                 yield number, value

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import json
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from vcap_jax.system.json_values import (
     as_number,
     as_text,
     as_whole,
+    half_character,
     parse_json,
     parse_json_unique,
 )
@@ -187,9 +187,9 @@ def read_predictions(path: Path) -> dict[str, str]:
     """
     captions = _predictions(path)
     for name, caption in captions.items():
-        if half := _HALF.search(caption):
+        if half := half_character(caption):
             raise WrongCaptions(
-                f"{path}: the caption of {name!r} holds {half[0]!a}, half of a character: write the whole one, or "
+                f"{path}: the caption of {name!r} holds {half}, half of a character: write the whole one, or "
                 "leave it out"
             )
     return captions
@@ -262,7 +262,6 @@ _NAMES = (
 _CAPTIONS = ("caption", "captions", "prediction", "pred", "response", "output", "text", "answer")
 _MAY_BE_OTHERS = ("caption", "captions", "text")
 """Beside another text: a reference, or what the captioner was asked."""
-_HALF = re.compile("[\ud800-\udfff]")
 
 
 def _line(path: Path, number: int, line: str) -> JsonValue:

@@ -8,6 +8,7 @@ are known, a dataclass or a TypedDict says more. Whatever only goes to ``json.du
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
@@ -22,6 +23,8 @@ JsonValue = TypeAliasType(
 )
 JsonObject: TypeAlias = Mapping[str, JsonValue]
 JsonDict: TypeAlias = dict[str, JsonValue]
+
+_HALF = re.compile("[\ud800-\udfff]")
 
 
 class JsonError(VCapError, ValueError):
@@ -51,13 +54,23 @@ def parse_json_unique(text: str | bytes) -> JsonValue:
     return value
 
 
-def read_json_object(path: Path) -> JsonDict:
-    """The object that a file holds. Raises OSError, and JsonError for a file that is no JSON object."""
+def read_json_object(path: Path, error: type[VCapError] = JsonError, remedy: str = "") -> JsonDict:
+    """The object that a file holds. Raises OSError, and ``error``, with the remedy, for what is no JSON object."""
+    end = f": {remedy}" if remedy else ""
     try:
         value = parse_json(path.read_bytes())
-    except ValueError as error:
-        raise JsonError(f"{path}: not JSON ({error})") from error
-    return as_object(value, str(path))
+    except (ValueError, RecursionError) as wrong:
+        raise error(f"{path} is not valid JSON ({wrong}){end}") from wrong
+    if not isinstance(value, dict):
+        raise error(f"{_mismatch(value, str(path), 'an object')}{end}")
+    return value
+
+
+def half_character(value: object) -> str | None:
+    """The first half of a character that a JSON value holds, escaped, as Python reads a name that is not UTF-8; None if
+    it holds none. No file of UTF-8 can."""
+    found = _HALF.search(json.dumps(value, ensure_ascii=False))
+    return None if found is None else ascii(found[0])
 
 
 def rows_of(text: str) -> list[str]:

@@ -268,16 +268,16 @@ def _broken_config(folder: Path) -> None:
         (_other_model, "is a 'llama' checkpoint"),
         (_broken_config, "lacks or garbles"),
         (lambda folder: (folder / "config.json").unlink(), "is this a checkpoint folder"),
-        (lambda folder: (folder / "config.json").write_text("{"), "cannot be read"),
+        (lambda folder: (folder / "config.json").write_text("{"), r"config\.json is not valid JSON"),
         (lambda folder: (folder / "tokenizer.json").unlink(), "has no tokenizer"),
         (
             lambda folder: (folder / "tokenizer.json").write_text('{"a'),
-            r"tokenizer\.json cannot be read .*restore it",
+            r"tokenizer\.json is not valid JSON .*restore it",
         ),
         (lambda folder: (folder / "preprocessor_config.json").unlink(), r"has no preprocessor_config\.json"),
         (
             lambda folder: (folder / "tokenizer_config.json").write_text(""),
-            r"tokenizer_config\.json cannot be read .*restore it",
+            r"tokenizer_config\.json is not valid JSON .*restore it",
         ),
     ],
 )

@@ -144,7 +144,7 @@ def test_missing_and_broken_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"config\.json is not valid JSON"):
         Qwen3VLConfig.from_pretrained(tmp_path)
     broken.write_text("[]")
-    with pytest.raises(ValueError, match=r"config\.json holds no dictionary"):
+    with pytest.raises(ValueError, match=r"config\.json: \[\], where an object is wanted: restore it"):
         Qwen3VLConfig.from_pretrained(tmp_path)
     broken.write_text('{"model_type": "llama"}')
     with pytest.raises(ValueError, match=r"config\.json: .*llama"):

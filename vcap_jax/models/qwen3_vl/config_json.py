@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
@@ -11,7 +10,7 @@ from typing import Any, TypeVar, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 
 from vcap_jax.models.errors import CheckpointError
-from vcap_jax.system.json_values import JsonObject
+from vcap_jax.system.json_values import JsonObject, read_json_object
 
 Config = TypeVar("Config")
 
@@ -35,14 +34,7 @@ def read_config(path: str | Path, parse: Callable[[JsonObject], Config]) -> Conf
         file = file / "config.json"
     if not file.is_file():
         raise FileNotFoundError(f"no model configuration at {file}; expected a folder with a config.json")
-    try:
-        values = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise CheckpointError(
-            f"{file} is not valid JSON ({error}): restore it from the checkpoint"
-        ) from error
-    if not isinstance(values, dict):
-        raise CheckpointError(f"{file} holds no dictionary: restore it from the checkpoint")
+    values = read_json_object(file, CheckpointError, "restore it from the checkpoint")
     try:
         return parse(values)
     except ValueError as error:

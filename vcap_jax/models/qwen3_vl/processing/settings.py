@@ -19,7 +19,7 @@ import numpy as np
 from vcap_jax.models.errors import CheckpointError, InputError
 from vcap_jax.models.qwen3_vl.config_json import typed
 from vcap_jax.models.qwen3_vl.inputs import PixelScale
-from vcap_jax.system.json_values import JsonDict, JsonObject, parse_json
+from vcap_jax.system.json_values import JsonDict, JsonObject, read_json_object
 
 PROCESSOR_FILE = "processor_config.json"
 IMAGE_FILE = "preprocessor_config.json"
@@ -278,17 +278,7 @@ def _find(folder: Path, section: str, name: str) -> tuple[Path, JsonDict] | None
 
 
 def _read(path: Path) -> JsonDict:
-    try:
-        values = parse_json(path.read_bytes())
-    except ValueError as error:
-        raise CheckpointError(
-            f"{path} is not valid JSON ({error}): restore it from the checkpoint"
-        ) from error
-    if not isinstance(values, dict):
-        raise CheckpointError(
-            f"{path} holds a {type(values).__name__}, not a JSON object: restore it from the checkpoint"
-        )
-    return values
+    return read_json_object(path, CheckpointError, "restore it from the checkpoint")
 
 
 def _write(path: Path, values: JsonObject) -> None:
