@@ -37,8 +37,8 @@ def test_pictures_and_clips_are_asked_about(tmp_path: Path) -> None:
         assert captioner.caption(paths[0]).startswith("Picture ")
         again = captioner.caption([paths[0], paths[2]], seed=1)
     assert [caption.modality for caption in found] == ["video", "image", "image", "image"]
-    assert [caption.error is None for caption in found] == [True, True, False, True]
-    assert "001.png: not a readable image" in str(found[2].error)
+    assert [caption.failure is None for caption in found] == [True, True, False, True]
+    assert "001.png: not a readable image" in str(found[2].failure)
     greedy = captioning.bodies[:3]
     assert {(body["temperature"], body["max_tokens"]) for body in greedy} == {(0.0, 2048)}
     contents = [body["messages"][0]["content"] for body in greedy]
@@ -58,8 +58,8 @@ def test_several_are_drawn_with_seeds_of_their_own_and_failures_are_told(tmp_pat
         assert len({body["seed"] for body in captioning.bodies}) == 3
         captioning.speechless = {first.text.split()[1].rstrip(",")}
         found = sorted(captioner.stream(paths), key=lambda caption: caption.index)
-    assert "empty_answer" in str(found[0].error)
-    assert found[1].error is None
+    assert "empty_answer" in str(found[0].failure)
+    assert found[1].failure is None
 
 
 def test_thoughts_are_no_caption(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_thoughts_are_no_caption(tmp_path: Path) -> None:
             assert captioner.caption(path) == plain
         captioning.thoughts = "<think>Is it red? "
         (found,) = captioner.stream([path])
-        assert "empty_answer" in str(found.error)
+        assert "empty_answer" in str(found.failure)
     captioning.owned_by = "vllm"
     with served(captioning) as url, load(url) as captioner:
         assert captioner.caption(path) == plain
@@ -87,7 +87,7 @@ def test_a_caption_that_the_server_ended_is_none(tmp_path: Path, finish: str) ->
     with served(captioning) as url, load(url, "judge.max_tries=1") as captioner:
         (found,) = captioner.stream(write_pictures(tmp_path, 1))
     assert not found.texts
-    assert f"filtered: the server ended the caption with '{finish}'" in str(found.error)
+    assert f"filtered: the server ended the caption with '{finish}'" in str(found.failure)
 
 
 @pytest.mark.parametrize("finish", ["length", "max_tokens"])
@@ -112,7 +112,7 @@ def test_one_that_is_cut_off_in_its_thoughts_is_none_and_is_tried_again_when_ask
         rows = list(read_caption_file(path))
         assert [row.texts for row in rows] == [(), ()]
         assert all(
-            "cut_off: its 9 tokens were used up before any text: raise" in str(row.error) for row in rows
+            "cut_off: its 9 tokens were used up before any text: raise" in str(row.failure) for row in rows
         )
         assert len(captioning.bodies) == 2, (
             "with its own seed it would be cut off again: it is asked for once"
@@ -147,7 +147,7 @@ def test_a_sample_that_lacks_some_of_its_captions_has_failed(tmp_path: Path) -> 
     with served(captioning) as url, load(url, "judge.max_tries=1") as captioner:
         (found,) = captioner.stream(paths, n=4, temperature=0.6)
     assert len(found.texts) == 2
-    assert str(found.error).startswith("2 of 4 captions are lacking: http_status")
+    assert str(found.failure).startswith("2 of 4 captions are lacking: http_status")
 
 
 def test_what_is_not_sent_is_neither_noted_nor_taken(tmp_path: Path) -> None:

@@ -59,14 +59,14 @@ def test_a_stream_goes_on_without_what_cannot_be_read(tmp_path: Path) -> None:
     paths[1].write_bytes(b"no picture")
     captioner = Captioner(ReadingEngine())
     found = sorted(captioner.stream([*paths, tmp_path / "gone.png"], n=2, sample=True), key=lambda c: c.index)
-    assert [caption.error is None for caption in found] == [True, False, True, True, False]
-    assert all(len(caption.texts) == 2 for caption in found if caption.error is None)
-    assert "001.png: not a readable image" in str(found[1].error)
+    assert [caption.failure is None for caption in found] == [True, False, True, True, False]
+    assert all(len(caption.texts) == 2 for caption in found if caption.failure is None)
+    assert "001.png: not a readable image" in str(found[1].failure)
     with pytest.raises(ValueError, match=r"001\.png has no caption"):
         _ = found[1].text
     with pytest.raises(MediaError, match=r"001\.png: not a readable image"):
         captioner.caption(paths)
-    assert [c.error is None for c in captioner.stream([paths[1]])] == [False]
+    assert [c.failure is None for c in captioner.stream([paths[1]])] == [False]
 
 
 def test_what_fails_is_named_whatever_its_name_is(tmp_path: Path) -> None:
@@ -84,10 +84,10 @@ def test_what_fails_is_named_whatever_its_name_is(tmp_path: Path) -> None:
                     yield BadSample(id=sample.id, reason=reasons[int(sample.id)])
 
     found = list(Captioner(Failing()).stream([other] * 3))
-    assert [caption.error for caption in found] == [reasons[0], f"{other} has 9 patches", reasons[2]]
-    assert [caption.named_error for caption in found] == [
+    assert [caption.failure for caption in found] == [reasons[0], f"{other} has 9 patches", reasons[2]]
+    assert [caption.named_failure for caption in found] == [
         f"{other}: {reasons[0]}",
-        *(c.error for c in found[1:]),
+        *(c.failure for c in found[1:]),
     ]
     with pytest.raises(MediaError) as raised:
         Captioner(Failing()).caption(other)
@@ -118,8 +118,8 @@ def test_a_stream_goes_on_without_a_picture_in_memory_that_is_none(tmp_path: Pat
     paths[1].write_bytes(paths[1].read_bytes()[:2000])
     pictures = [Image.open(path) for path in paths]  # Pillow reads no pixels yet
     found = sorted(Captioner(ReadingEngine()).stream(pictures), key=lambda caption: caption.index)
-    assert [caption.error is None for caption in found] == [True, False, True]
-    assert "picture 1: not a usable picture" in str(found[1].error)
+    assert [caption.failure is None for caption in found] == [True, False, True]
+    assert "picture 1: not a usable picture" in str(found[1].failure)
 
 
 def test_a_single_input_is_no_stream_of_its_letters_or_rows(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_a_single_input_is_no_stream_of_its_letters_or_rows(tmp_path: Path) -> N
             with pytest.raises(TypeError, match=f"inputs is a single {type(one).__name__}: give a list"):
                 list(captioner.stream(one))  # type: ignore[arg-type]
         several = captioner.stream(np.stack([np.array(picture)] * 2))
-        assert [caption.error for caption in several] == [None, None]
+        assert [caption.failure for caption in several] == [None, None]
 
 
 def test_what_is_no_picture_at_all_is_named() -> None:
@@ -243,7 +243,7 @@ def test_a_real_policy_captions_pictures_and_clips_alone_as_in_company(tmp_path:
     with Captioner.load("embedded", settings=["rollout.max_completion_length=24"]) as captioner:
         found = sorted(captioner.stream(Inputs([tmp_path])), key=lambda caption: caption.index)
         assert [caption.modality for caption in found] == ["image"] * 3 + ["video"]
-        assert all(caption.error is None and caption.text for caption in found)
+        assert all(caption.failure is None and caption.text for caption in found)
         assert all(0 < caption.tokens[0] <= 24 for caption in found)
         assert found[3].text.startswith("[0.0")
         assert captioner.caption(found[1].files[0]) == found[1].text

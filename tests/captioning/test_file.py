@@ -57,7 +57,7 @@ def test_rows_stand_in_the_order_of_the_inputs(folder: Path, whole: bytes, tmp_p
     assert [row["captions"][0].split()[-1] for row in rows if "captions" in row] == [
         f"{place}/7/0" for place in range(10) if place != 5
     ]
-    assert "not a readable image" in rows[5]["error"]
+    assert "not a readable image" in rows[5]["failure"]
     assert rows[2] == {
         "id": "002.mp4",
         "video": str(folder / "002.mp4"),
@@ -176,7 +176,7 @@ def test_what_fails_again_keeps_its_error_of_today(folder: Path, tmp_path: Path)
     assert write_caption_file(path, Captioner(engine), job_of(folder), retry_failed=True)
     assert engine.batches == [[5]]
     caption = list(read_caption_file(path))[5]
-    assert "004.png" in str(caption.error)
+    assert "004.png" in str(caption.failure)
 
 
 @pytest.mark.parametrize("count", [2, 3])

@@ -88,7 +88,7 @@ def test_as_many_inputs_are_asked_about_at_once_as_there_are_places(tmp_path: Pa
     with served(captioning) as url, load(url, "judge.concurrency=100", ONCE) as served_model:
         found = list(served_model.stream(paths, n=2, temperature=0.7))
     assert sorted(caption.index for caption in found) == list(range(50))
-    assert all(caption.error is None for caption in found)
+    assert all(caption.failure is None for caption in found)
 
 
 def test_an_answer_that_is_slow_keeps_no_caption_of_a_stream_waiting(
@@ -112,7 +112,7 @@ def test_an_answer_that_is_slow_keeps_no_caption_of_a_stream_waiting(
             released.set()
         found += stream
     assert sorted(caption.index for caption in found) == list(range(50))
-    assert all(caption.error is None for caption in found)
+    assert all(caption.failure is None for caption in found)
 
 
 def test_what_is_in_work_when_a_signal_comes_is_kept_and_gone_on_from(tmp_path: Path) -> None:
@@ -281,4 +281,4 @@ def test_what_cannot_be_read_is_told_on_the_way(tmp_path: Path, monkeypatch: pyt
         found = list(itertools.islice(stream, 20))
         stream.close()
     assert [caption.index for caption in found] == list(range(20))
-    assert all("not a readable image" in str(caption.error) for caption in found)
+    assert all("not a readable image" in str(caption.failure) for caption in found)

@@ -11,7 +11,7 @@ from vcap_jax.captioning.page import write_caption_page
 from vcap_jax.world.dataset import write_dataset
 
 
-def caption(index: int, path: Path, *texts: str, error: str | None = None) -> Caption:
+def caption(index: int, path: Path, *texts: str, failure: str | None = None) -> Caption:
     modality = "video" if path.suffix == ".mp4" else "image"
     return Caption(
         index=index,
@@ -20,7 +20,7 @@ def caption(index: int, path: Path, *texts: str, error: str | None = None) -> Ca
         files=(path,),
         texts=texts,
         truncated=tuple(text == "cut" for text in texts),
-        error=error,
+        failure=failure,
     )
 
 
@@ -32,8 +32,8 @@ def test_one_page_needs_no_other_file(tmp_path: Path) -> None:
     captions = [
         caption(0, pictures[0], "A <b>bold</b> & true caption."),
         caption(1, clip, "first", "cut"),
-        caption(2, pictures[2], error="002.png: not a readable image"),
-        caption(3, pictures[1], "left out", error="left out"),
+        caption(2, pictures[2], failure="002.png: not a readable image"),
+        caption(3, pictures[1], "left out", failure="left out"),
     ]
     page = tmp_path / "out" / "page.html"
     write_caption_page(captions, page, title="By <someone>", total=4, failed=2, limit=3)
@@ -55,7 +55,7 @@ def test_a_picture_that_is_gone_is_told_of_beside_its_caption(tmp_path: Path) ->
     gone, broken = tmp_path / "gone.png", tmp_path / "broken.png"
     broken.write_bytes(b"broken")
     page, why = tmp_path / "page.html", "broken.png: not a readable image"
-    captions = [caption(0, gone, "A cat."), caption(1, broken, error=why)]
+    captions = [caption(0, gone, "A cat."), caption(1, broken, failure=why)]
     write_caption_page(captions, page, title="By someone", total=2, failed=1)
     text = page.read_text()
     assert "A cat." in text

@@ -32,7 +32,7 @@ BOTH = {"a.jpg": "A cat.", "b.jpg": "A dog."}
         '[{"index": "a.jpg", "prediction": "A cat.", "answer": "B"}, {"id": "b.jpg", "caption": "A dog."}]',
         '{"id": "a.jpg", "captions": ["A cat.", "Other."]}\n\n{"id": "b.jpg", "captions": ["A dog."]}\n',
         '{"file_id": "a.jpg", "pred": "A cat."}\n{"id": "b.jpg", "response": "A dog."}\n{"id": "c", "failure": "x"}',
-        '{"id": "a.jpg", "captions": ["A cat."]}\n{"id": "b.jpg", "captions": ["A dog."]}\n{"id": "c", "error": "x"}',
+        '{"id": "a.jpg", "captions": ["A cat."]}\n{"id": "b.jpg", "captions": ["A dog."]}\n{"id": "c", "failure": "x"}',
     ],
 )
 def test_the_forms_of_public_scripts_are_understood(text: str, tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_of_samples_whose_names_differ_in_the_folder_alone_none_gets_another_one
     [
         ([{"id": "a", "failure": "x"}, {"id": "b", "caption": "B."}], "predictions"),
         ([{"id": "a", "failure": "x"}, {"id": "b", "captions": ["B."]}], "entries"),
-        ([{"id": "a", "error": "x"}], "entries"),
+        ([{"id": "a", "failure": "x"}], "entries"),
         ([{"id": "a", "prediction": "A.", "error": None}], "predictions"),
         ([{"id": "a", "prediction": "A.", "references": ["R."]}], "predictions"),
         ([{"image_name": "a.jpg", "captions": ["A."]}], "predictions"),
@@ -199,7 +199,7 @@ def test_a_key_whose_value_is_null_is_absent_and_no_empty_caption(tmp_path: Path
     empty = dict.fromkeys(("captions", "tokens", "truncated", "failure", "error", "text"))
     rows = [
         json.dumps({**empty, "id": "a", "captions": ["A cat.", "Other."]}),
-        json.dumps({**empty, "id": "b", "error": "torn"}),
+        json.dumps({**empty, "id": "b", "failure": "torn"}),
     ]
     (tmp_path / "file").write_text("\n".join(rows))
     (tmp_path / "turned").write_text("\n".join(rows[::-1]))

@@ -51,7 +51,7 @@ def data(tmp_path: Path) -> Path:
         tmp_path / "captions.jsonl",
         {"id": "b", "captions": ["one two three", "one"]},
         {"id": "a", "captions": ["one two"]},
-        {"id": "c", "error": "not readable"},
+        {"id": "c", "failure": "not readable"},
         {"id": "z", "captions": ["of no sample"]},
     )
     return tmp_path
@@ -181,7 +181,7 @@ def test_captions_count_though_others_of_their_sample_are_lacking(data: Path, se
         files=(data / "a.png",),
         texts=("one two",),
         truncated=(False,),
-        error="1 of 2 captions are lacking: timeout",
+        failure="1 of 2 captions are lacking: timeout",
     )
     write_lines(data / "captions.jsonl", dict(lacking.row()), {"id": "b", "captions": ["one"]})
     rows, summary, _ = scored(configured(data, server), data)
@@ -231,7 +231,7 @@ def test_captions_that_come_later_leave_no_group_twice(
     store = data / "scores" / "judgements.sqlite" if named is None else data / named
     settings = [] if named is None else [f"judge.store={store}"]
     b, c = {"id": "b", "captions": ["of b"]}, {"id": "c", "captions": ["of c"]}
-    write_lines(data / "captions.jsonl", {"id": "a", "error": "not readable"}, b, c)
+    write_lines(data / "captions.jsonl", {"id": "a", "failure": "not readable"}, b, c)
     _, summary, _ = scored(configured(data, server, *settings), data)
     assert restudied(store) == [("b", "of b", 1), ("c", "of c", 2)]
     digest = summary["file"]["digest"]
@@ -301,7 +301,7 @@ def test_references_of_a_pool_come_before_the_manifests_own(data: Path, server: 
         ({"manifest": None}, ConfigError, "data.manifest is null"),
         ({"captions": [{"id": "y", "captions": ["y"]}]}, EvaluationRefused, "its first id is 'y'"),
         (
-            {"captions": [{"id": "b", "error": "CUDA: no memory"}, {"id": "z", "captions": ["z"]}]},
+            {"captions": [{"id": "b", "failure": "CUDA: no memory"}, {"id": "z", "captions": ["z"]}]},
             EvaluationRefused,
             "all 1 entries of them are failures, the first, of 'b': CUDA: no memory",
         ),

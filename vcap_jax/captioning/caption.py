@@ -17,8 +17,8 @@ class Caption:
 
     index: its number among the inputs, from 0. id: its path as it was named, or its manifest row's. files: its
     pictures, or its clip. texts: its captions, as many as were asked for. tokens: of each, the end token included;
-    empty where they are not known. truncated: whether each was cut off by the token budget. error: why it has failed,
-    else None: there is no caption, or only some of those that were asked for.
+    empty where they are not known. truncated: whether each was cut off by the token budget. failure: why it has
+    failed, else None: there is no caption, or only some of those that were asked for.
     """
 
     index: int
@@ -28,33 +28,33 @@ class Caption:
     texts: tuple[str, ...] = ()
     tokens: tuple[int, ...] = ()
     truncated: tuple[bool, ...] = ()
-    error: str | None = None
+    failure: str | None = None
 
     @property
     def text(self) -> str:
         """The first caption. Raises ValueError if the input has failed."""
-        if self.error is not None:
+        if self.failure is not None:
             raise ValueError(
-                f"{self.id} has {'not all captions' if self.texts else 'no caption'}: {self.error}"
+                f"{self.id} has {'not all captions' if self.texts else 'no caption'}: {self.failure}"
             )
         return self.texts[0]
 
     @property
-    def named_error(self) -> str:
+    def named_failure(self) -> str:
         """Why it has failed, with its id before it unless the reason begins with that, or with a path that ends in
         it; empty where it has not failed."""
-        error = self.error or ""
-        named = error.partition(": ")[0].endswith(self.id) or error.startswith(f"{self.id} ")
-        return error if named or not error else f"{self.id}: {error}"
+        why = self.failure or ""
+        named = why.partition(": ")[0].endswith(self.id) or why.startswith(f"{self.id} ")
+        return why if named or not why else f"{self.id}: {why}"
 
     @classmethod
     def failed(cls, index: int, sample: Sample, reason: str) -> Caption:
         """Of an input that could not be captioned."""
-        return cls(index=index, id=sample.id, modality=sample.modality, files=sample.files, error=reason)
+        return cls(index=index, id=sample.id, modality=sample.modality, files=sample.files, failure=reason)
 
     def row(self) -> JsonDict:
         """As JSON: "id", "image", "images" or "video" with the files, and "captions" with "truncated" (and "tokens"),
-        or "error"; both where captions are lacking."""
+        or "failure"; both where captions are lacking."""
         files: JsonDict
         if self.modality == "video":
             files = {"video": str(self.files[0])}
@@ -62,14 +62,14 @@ class Caption:
             files = {"image": str(self.files[0])}
         else:
             files = {"images": [str(file) for file in self.files]}
-        error: JsonDict = {} if self.error is None else {"error": self.error}
-        if error and not self.texts:
-            return {"id": self.id, **files, **error}
+        failure: JsonDict = {} if self.failure is None else {"failure": self.failure}
+        if failure and not self.texts:
+            return {"id": self.id, **files, **failure}
         tokens: JsonDict = {"tokens": list(self.tokens)} if self.tokens else {}
         return {
             "id": self.id,
             **files,
-            **error,
+            **failure,
             "captions": list(self.texts),
             "truncated": list(self.truncated),
             **tokens,
@@ -83,6 +83,6 @@ class Caption:
             "index": index,
             "modality": "video" if "video" in row else "image",
             "files": row["images"] if "images" in row else [row.get("video", row.get("image"))],
-            "texts": row.get("captions", [] if "error" in row else None),
+            "texts": row.get("captions", [] if "failure" in row else None),
         }
         return as_record(cls, found, where)

@@ -152,8 +152,8 @@ class Captioner(Closing):
             return self.caption([inputs], sample=sample, temperature=temperature, seed=seed)[0]
         found = list(self.stream(inputs, sample=sample, temperature=temperature, seed=seed))
         for caption in found:
-            if caption.error is not None:
-                raise MediaError(caption.named_error)
+            if caption.failure is not None:
+                raise MediaError(caption.named_failure)
         return [caption.text for caption in sorted(found, key=lambda caption: caption.index)]
 
     def stream(
@@ -165,7 +165,7 @@ class Captioner(Closing):
         temperature: float | None = None,
         seed: int = 0,
     ) -> Iterator[Caption]:
-        """Captions as they come, one entry for each input, those that cannot be read as well (``Caption.error``).
+        """Captions as they come, one entry for each input, those that cannot be read as well (``Caption.failure``).
 
         inputs: of any number, read as a stream; ``Inputs`` takes folders and manifests too. n: captions of each.
         sample, temperature, seed: as for ``caption``.
@@ -273,7 +273,7 @@ def _caption(one: _Indexed, done: Captioned) -> Caption:
         texts=done.captions,
         tokens=done.lengths,
         truncated=done.truncated,
-        error=done.lacking or None,
+        failure=done.lacking or None,
     )
 
 

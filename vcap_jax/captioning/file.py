@@ -1,16 +1,17 @@
 """The caption file: a JSON line for each input, in order, written resumably by one process or several.
 
     {"id": "photo.jpg", "image": "photo.jpg", "captions": ["..."], "truncated": [false], "tokens": [57]}
-    {"id": "broken.png", "image": "broken.png", "error": "broken.png: not a readable image ..."}
+    {"id": "broken.png", "image": "broken.png", "failure": "broken.png: not a readable image ..."}
 
-Where only some of the captions of an input came, its row has them and an error, and the input counts as failed.
+Where only some of the captions of an input came, its row has them and a failure, and the input counts as failed.
 
 Rows are appended to a part as captions come, in whatever order that is, and each is safe once it is written. Whichever
 process is last joins the parts in the order of the inputs. ``FILE.about.json`` says who wrote it and how; a file of
 another captioner, other settings or other inputs is never gone on with.
 
-To try again what failed, the joined file is put aside (``FILE.earlier``): its captions are taken from there, its errors
-are not. So a file that has its name is complete, and an interrupted second attempt is gone on with like any other.
+To try again what failed, the joined file is put aside (``FILE.earlier``): its captions are taken from there, its
+failures are not. So a file that has its name is complete, and an interrupted second attempt is gone on with like any
+other.
 """
 
 from __future__ import annotations
@@ -77,8 +78,8 @@ def write_caption_file(
 ) -> bool:
     """Writes the file, or this process's part of it; goes on where an interrupted attempt left off.
 
-    retry_failed: ask again for the inputs of this process's share that have an error in an earlier attempt. Captions
-    that are there stay as they are.
+    retry_failed: ask again for the inputs of this process's share that have failed in an earlier attempt. Captions that
+    are there stay as they are.
     on_caption: told of every caption as it comes. on_progress: told (what, done, total, done by this call).
     Returns whether the whole file is there; False while parts of other processes are missing. A signal ends it, with
     Stopped, once the captions in work are written.
@@ -97,7 +98,7 @@ def write_caption_file(
     parts, earlier = parts_folder(path), earlier_file(path)
     if path.exists():
         _check_existing(path, about, path, job.inputs)
-        if not (retry_failed and any(caption.error is not None for caption in read_caption_file(path))):
+        if not (retry_failed and any(caption.failure is not None for caption in read_caption_file(path))):
             return True
         # Of several processes the first does it. Not among the parts: whoever has just joined them may still be at
         # removing them.
@@ -108,11 +109,11 @@ def write_caption_file(
 
     check_plan(parts, about, what="caption file", error=CaptionFileError)
     part = part_file(parts, _NAME, job.shard)
-    if retry_failed and part.exists() and any("error" in row for row in whole_rows(part)):
+    if retry_failed and part.exists() and any("failure" in row for row in whole_rows(part)):
         part.rename(partial_file(part))
     if not part.exists():
         found = read_caption_file(earlier) if earlier.exists() else iter(())
-        captioned = (caption for caption in found if caption.error is None)
+        captioned = (caption for caption in found if caption.failure is None)
         with held(part, CaptionFileError):
             _write_part(part, captioner, job, captioned, retry_failed, on_caption, on_progress)
     return _join(path, parts, about, job)
@@ -157,7 +158,7 @@ def _write_part(
     done = array("Q", [0]) * (last - first)
     for row in whole_rows(partial_file(part)):
         # Of several rows of an input the last counts, here and when the parts are joined.
-        done[_index(row, part) - first] = 0 if retry_failed and "error" in row else _mark(row)
+        done[_index(row, part) - first] = 0 if retry_failed and "failure" in row else _mark(row)
     if any(done):
         # Where inputs came or went while an earlier attempt was at work, those after them stood in other places.
         for index, sample in enumerate(islice(job.inputs, first, last)):

@@ -154,7 +154,7 @@ def _to_screen(args: Namespace, captioner: Captioner, job: CaptionJob) -> int:
             enumerate(job.inputs), drawing=job.drawing, seed=job.seed, total=job.counted.total
         ):
             done += 1
-            failed += caption.error is not None
+            failed += caption.failure is not None
             _show(caption, quiet=args.quiet)
             progress("captions", done, job.counted.total, done)
             if args.page is not None and caption.index < args.page_limit:
@@ -179,7 +179,7 @@ def _to_file(args: Namespace, captioner: Captioner, job: CaptionJob) -> int:
     if not complete:
         tell(f"share {job.shard.index} of {job.shard.count} is written; others are still at work")
         return 0
-    failed = sum(caption.error is not None for caption in read_caption_file(args.out))
+    failed = sum(caption.failure is not None for caption in read_caption_file(args.out))
     tell(f"{args.out}: {job.counted.total - failed} of {job.counted.total} inputs captioned")
     if args.page is not None:
         _write_page(args, captioner, read_caption_file(args.out), job.counted.total, failed)
@@ -200,8 +200,8 @@ def _write_page(
 
 
 def _show(caption: Caption, *, quiet: bool) -> None:
-    if caption.error is not None:
-        tell(f"not captioned: {caption.named_error}")
+    if caption.failure is not None:
+        tell(f"not captioned: {caption.named_failure}")
     if not quiet:
         for text in caption.texts:
             print(f"{caption.id}: {text}", flush=True)
@@ -210,7 +210,7 @@ def _show(caption: Caption, *, quiet: bool) -> None:
 def _status(failed: int, total: int) -> int:
     if failed:
         tell(
-            f'{failed} of {total} inputs have no caption, or not all; they are named above and in the rows\' "error"'
+            f'{failed} of {total} inputs have no caption, or not all; they are named above and in the rows\' "failure"'
         )
     return 1 if failed else 0
 

@@ -77,15 +77,15 @@ class Captions:
 
 def captions_of(row: JsonObject, where: str) -> Captions:
     """The entry of a row of a file of captions: "id", "captions" and, where they are known, "tokens" and "truncated",
-    or "failure" ("error" in those of ``launch/caption.py``, which has both where some of several captions are lacking:
-    those that are there count). What is null is absent. where: it stands. Raises JsonError."""
+    or "failure" (those of ``launch/caption.py`` have both where some of several captions are lacking: those that are
+    there count). What is null is absent. where: it stands. Raises JsonError."""
     row = without_nulls(row)
     texts = row.get("captions", [])
     found: JsonDict = {
         **row,
         "id": str(row["id"]) if "id" in row else None,
         "texts": texts,
-        "failure": None if texts else row.get("failure", row.get("error")),
+        "failure": None if texts else row.get("failure"),
     }
     return as_record(Captions, found, where)
 

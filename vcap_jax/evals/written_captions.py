@@ -78,7 +78,7 @@ def form_of(path: Path) -> Literal["entries", "pool", "rewards", "predictions"]:
                     return "predictions"
                 if row.keys() & {"pool", "references"}:
                     return "pool"
-                if row.keys() & {"failure", "error"}:
+                if "failure" in row:
                     form = "entries"  # unless another row tells
     except (OSError, ValueError, RecursionError):  # JSON of one value may be written on many lines
         return "predictions"

@@ -118,8 +118,8 @@ class RequestedCaptioner:
         found = self._captioner.placed(placed, drawing=drawing, seed=request.seed, total=len(missing))
         for here, caption in enumerate(found, 1):
             captions.add(
-                Captions(id=caption.id, failure=caption.error)
-                if caption.error is not None
+                Captions(id=caption.id, failure=caption.failure)
+                if caption.failure is not None
                 else Captions(
                     id=caption.id,
                     texts=caption.texts,
