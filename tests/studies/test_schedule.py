@@ -124,7 +124,7 @@ def test_a_run_whose_scheduler_was_killed_ends(tmp_path):
 
 
 def test_one_program_at_a_time(tmp_path):
-    with only_one(tmp_path), pytest.raises(ScheduleError, match="another reproduce"), only_one(tmp_path):
+    with only_one(tmp_path), pytest.raises(ScheduleError, match="give another --out"), only_one(tmp_path):
         raise AssertionError("both hold the folder")
     with only_one(tmp_path):
         pass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from vcap_jax.system.errors import VCapError
-from vcap_jax.system.file_locks import alone, free, only_one
+from vcap_jax.system.file_locks import LOCK, alone, free, only_one, taken
 
 OTHER = "import sys; from vcap_jax.system.file_locks import alone; print(alone(open(sys.argv[1], 'a')))"
 
@@ -72,6 +73,31 @@ def test_a_folder_is_one_processs_at_a_time_and_the_other_is_named(tmp_path: Pat
         pass
 
 
+STARTS = """
+import subprocess, sys
+from pathlib import Path
+from vcap_jax.system.errors import VCapError
+from vcap_jax.system.file_locks import only_one
+with only_one(Path(sys.argv[1]), VCapError, "go away", inherited=sys.argv[2] == "True"):
+    child = subprocess.Popen(["cat"], close_fds=False)
+    print(child.pid, flush=True)
+"""
+
+
+@pytest.mark.parametrize("inherited", [True, False])
+def test_a_folder_may_be_held_by_the_processes_of_one_that_has_ended(tmp_path: Path, inherited: bool) -> None:
+    command = [sys.executable, "-c", STARTS, tmp_path, str(inherited)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdin is not None
+        assert int(other.stdout.readline()) > 0
+        other.wait()
+        assert taken(tmp_path / LOCK) == inherited
+        other.stdin.close()  # which ends the child, whose end of the pipe closes with it
+        assert not other.stdout.read()
+    assert not taken(tmp_path / LOCK)
+
+
 def test_a_folder_that_cannot_be_written_to_may_be_read_by_anybody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -91,6 +117,19 @@ def test_who_looks_whether_a_file_is_free_sees_its_holder(tmp_path: Path) -> Non
         assert alone(file)
         assert not free(path)
     assert free(path)
+
+
+def test_a_folder_may_be_taken_and_a_link_to_it_tells_nothing(tmp_path: Path) -> None:
+    folder, link = tmp_path / "folder", tmp_path / "link"
+    folder.mkdir()
+    link.symlink_to(folder)
+    file = os.open(folder, os.O_RDONLY)
+    assert not taken(folder)
+    fcntl.flock(file, fcntl.LOCK_EX)
+    assert taken(folder)
+    assert not taken(link)
+    os.close(file)
+    assert not taken(folder)
 
 
 def test_where_there_are_no_locks_nobody_is_said_to_be_gone(

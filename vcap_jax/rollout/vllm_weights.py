@@ -17,6 +17,7 @@ from flax import nnx
 from vcap_jax.models.family import GraphDef, Params, VllmFamily, family_of
 from vcap_jax.rollout.engine import RolloutError
 from vcap_jax.system.errors import system_message
+from vcap_jax.system.file_locks import taken
 from vcap_jax.system.private_folders import ExposedFolder, private_folder
 
 VERSIONS = "vcap-rollout-"
@@ -65,7 +66,7 @@ class WeightFiles:
     def of_another_run(self, version: str) -> Path | None:
         """The folder of the run whose weights have this name, if that is another, which is still at work with it."""
         for folder in self.folder.parent.glob(f"{VERSIONS}*"):
-            if folder != self.folder and version.startswith(f"{folder.name}-") and _in_use(folder):
+            if folder != self.folder and version.startswith(f"{folder.name}-") and taken(folder):
                 return folder
         return None
 
@@ -123,21 +124,6 @@ def _own_folder(root: Path) -> tuple[Path, int | None]:
     with suppress(OSError):  # where the file system knows no locks nobody ever finds an abandoned folder
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     return made.rename(root / f"{_prefix()}{made.name.rpartition('-')[2]}"), lock
-
-
-def _in_use(folder: Path) -> bool:
-    """Whether its run has not ended. False also where that cannot be told."""
-    try:
-        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError as error:
-        return isinstance(error, BlockingIOError)
-    finally:
-        os.close(lock)
-    return False
 
 
 def _remove_abandoned(root: Path) -> None:

@@ -11,8 +11,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Container, Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -20,9 +20,9 @@ from vcap_jax.report.progress import duration
 from vcap_jax.studies.perform import write_task
 from vcap_jax.studies.results import code_version, identity, machine, versions
 from vcap_jax.studies.tasks import Plan, Task
+from vcap_jax.system import file_locks
 from vcap_jax.system.child_python import child_environment
 from vcap_jax.system.errors import VCapError
-from vcap_jax.system.file_locks import alone
 from vcap_jax.system.files import drop_torn_end, tail
 from vcap_jax.system.json_records import parse_record
 from vcap_jax.system.shutdown import finishing, raise_if_requested
@@ -53,17 +53,9 @@ class _Running:
     began: float = field(default_factory=time.monotonic)
 
 
-@contextmanager
-def only_one(out: Path) -> Iterator[None]:
+def only_one(out: Path) -> AbstractContextManager[None]:
     """Holds the folder for this program. Raises ScheduleError while another one, or a process of it, is at work."""
-    out.mkdir(parents=True, exist_ok=True)
-    with (out / ".lock").open("w") as lock:
-        os.set_inheritable(lock.fileno(), True)
-        if not alone(lock):
-            raise ScheduleError(
-                f"another reproduce.py is at work in {out}: wait for it, or give another --out"
-            )
-        yield
+    return file_locks.only_one(out, ScheduleError, "give another --out", inherited=True)
 
 
 def work(

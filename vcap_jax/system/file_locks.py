@@ -33,7 +33,7 @@ def alone(file: IO[str] | IO[bytes]) -> bool:
 
 def free(path: Path) -> bool:
     """Whether a file that a process takes for itself (``alone``) is nobody's now. False also where that cannot be told:
-    there is no such file, it cannot be read, the file system knows no locks.
+    there is no such file, it is a link or cannot be read, the file system knows no locks.
 
     It is looked at by a lock of a moment, which others that look share: whoever takes the file should try more than
     once."""
@@ -41,25 +41,30 @@ def free(path: Path) -> bool:
 
 
 def taken(path: Path) -> bool:
-    """Whether a process has a file for itself (``alone``). False also where that cannot be told; see ``free``."""
+    """Whether a process has a file or folder for itself (``alone``). False also where that cannot be told, as of
+    ``free``."""
     return isinstance(_looked_at(path), BlockingIOError)
 
 
 def _looked_at(path: Path) -> OSError | None:
     try:
-        with path.open("rb") as file:
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+        try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        finally:
+            os.close(file)
     except OSError as error:
         return error
     return None
 
 
 @contextmanager
-def only_one(folder: Path, error: type[VCapError], remedy: str) -> Iterator[None]:
+def only_one(folder: Path, error: type[VCapError], remedy: str, *, inherited: bool = False) -> Iterator[None]:
     """Holds a folder, which is made where it is not there, for this process; the lock ends with it, however it ends.
 
-    remedy: what else one can do than wait. Raises ``error`` where another process has the folder, and names that one. A
-    folder that cannot be written to, whose files may well be read, is nobody's.
+    remedy: what else one can do than wait. inherited: processes that it starts with its open files hold the folder as
+    well, and longer than it if they end later. Raises ``error`` where another process has the folder, and names that
+    one. A folder that cannot be written to, whose files may well be read, is nobody's.
     """
     folder.mkdir(parents=True, exist_ok=True)
     try:
@@ -70,6 +75,7 @@ def only_one(folder: Path, error: type[VCapError], remedy: str) -> Iterator[None
         yield
         return
     with file:
+        os.set_inheritable(file.fileno(), inherited)
         if not alone(file):
             file.seek(0)
             who = file.read(200).strip()
