@@ -19,6 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpu_judge.vllm_server.settings import ServeSettings
 from vcap_jax.run.command_line import config_parser, read_config
 from vcap_jax.system.errors import VCapError, problems_of
 from vcap_jax.system.hardware import Hardware, hardware
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     from vcap_jax.run.config import RunConfig
 
 GIB = 2**30
-JUDGE_CACHES = {"image": 8.0, "video": 16.0}
-"""GiB of preprocessed media that gpu_judge/serve.py keeps in each of a server's two processes, if it is not told."""
 
 
 def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -246,7 +245,9 @@ def host_memory(
     target, against what its hosts have. waiting: bytes of ``rollout.offload``; outgrown: of groups that wait for long
     caches. judge_model: folder of the judges' checkpoint; None is the policy's. judge_cache_gb: GiB of media in each of
     a judge server's two processes; None is what it keeps of the modality."""
-    cache_gb = JUDGE_CACHES[config.modality] if judge_cache_gb is None else judge_cache_gb
+    cache_gb = judge_cache_gb
+    if cache_gb is None:
+        cache_gb = ServeSettings(model=Path(), gpus=None, modality=config.modality).cache_gb
     needs = {
         f"what waits while captions are drawn (rollout.offload={list(config.rollout.offload)})": waiting,
         f"groups that outgrow caches for {config.rollout.short_length} tokens (rollout.short_length)": outgrown,
