@@ -35,10 +35,11 @@ class Bar:
 
 
 @_styled
-def forest(rows: Sequence[Bar], measures: Sequence[Measure] = ("coverage", "false_claims")) -> str:
+def forest(rows: Sequence[Bar]) -> str:
     """Rows from top to bottom, a panel for each measure: the mean with its interval, and every seed as a ring."""
     figure = Figure(figsize=(9.2, 0.34 * len(rows) + 0.9), layout="constrained")
-    axes = figure.subplots(1, len(measures), sharey=True, squeeze=False)[0]
+    measures: tuple[Measure, ...] = ("coverage", "false_claims")
+    axes = figure.subplots(1, len(measures), sharey=True)
     places = np.arange(len(rows))[::-1]
     for axis, measure in zip(axes, measures, strict=True):
         _plain(axis)

@@ -72,9 +72,10 @@ def test_prompts_about_the_same_pictures_differ_in_what_stands_behind_them(proce
         processor.suffix("What is it?<|im_end|>")
 
 
-def test_without_generation_prompt_the_users_turn_is_last(processor: Processor) -> None:
-    prompt = processor.encode([TextPart("Hm.")], add_generation_prompt=False)
-    assert processor.tokenizer.decode(prompt.tokens) == "<|im_start|>user\nHm.<|im_end|>\n"
+def test_text_alone_is_a_prompt_too(processor: Processor) -> None:
+    prompt = processor.encode([TextPart("Hm.")])
+    asked = "<|im_start|>user\nHm.<|im_end|>\n<|im_start|>assistant\n"
+    assert processor.tokenizer.decode(prompt.tokens) == asked
     assert prompt.frames == ()
     assert prompt.grids.shape == (0, 2)
 

@@ -191,10 +191,10 @@ class Processor:
         """See ``pixels.video_size``."""
         return video_size(frames, height, width, self.video)
 
-    def encode(self, content: Sequence[Part], *, add_generation_prompt: bool = True) -> EncodedPrompt:
-        """One user message.
+    def encode(self, content: Sequence[Part]) -> EncodedPrompt:
+        """One user message, and the assistant's turn opened.
 
-        content: its parts in order; add_generation_prompt: also open the assistant's turn.
+        content: its parts in order.
         Raises InputError if a picture or video cannot be used, a text contains a special token of the tokenizer, or
         images and videos of one message are normalised differently, ValueError if timestamps do not match frames, or
         the chat template loses a part.
@@ -228,7 +228,7 @@ class Processor:
                 "the preprocessor files normalise images and videos differently, so one prompt cannot hold both: "
                 "leave one kind out, or give both the same mean, std and rescale_factor"
             )
-        text = self._asked(message, add_generation_prompt)
+        text = self._asked(message)
         tokens = self._tokenize(text, expansions, grids)
         visual_ids = (self.image_token_id, self.video_token_id)
         grid_array = np.asarray(grids, np.int32).reshape(-1, 2)
@@ -275,13 +275,13 @@ class Processor:
             )
         return {"type": "text", "text": text}
 
-    def _asked(self, message: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
+    def _asked(self, message: list[dict[str, str]]) -> str:
         """A user's message through the chat template, answered without thinking aloud where the model may."""
         try:
             return self.tokenizer.apply_chat_template(
                 [{"role": "user", "content": message}],
                 tokenize=False,
-                add_generation_prompt=add_generation_prompt,
+                add_generation_prompt=True,
                 **self.template_settings,
             )
         except Exception as error:  # a template is a program: one for text alone adds a list to a string
