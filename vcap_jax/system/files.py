@@ -102,13 +102,14 @@ def tail(path: Path, lines: int, offset: int = 0) -> str:
 def taken_for_a_pattern(folder: Path) -> str | None:
     """What is wrong with a folder for checkpoints, in words; None if nothing is.
 
-    Orbax looks for what each process has written by a pattern that begins with the folder's own path. Where that has
-    characters of patterns nothing is found and nothing joined. The checkpoint is told to be complete and cannot be
-    read (``orbax.checkpoint`` 0.11, ``merge_ocdbt_per_process_files``).
+    Orbax looks for what each process has written by a pattern that begins with the folder's own path. Behind a [
+    nothing is found and nothing joined: the checkpoint is told to be complete and cannot be read. A * or ? finds what
+    lies in other folders as well, and joins it (``orbax.checkpoint`` 0.12, ``merge_ocdbt_per_process_files``).
     """
     path = str(folder.absolute())
     if glob.escape(path) == path:
         return None
     return (
-        f"{path} has one of * ? [ in it, which Orbax takes for a pattern: its checkpoints could not be read"
+        f"{path} has one of * ? [ in it, which Orbax takes for a pattern: its checkpoints could not be read, or be "
+        "mixed with those of another folder"
     )
