@@ -205,7 +205,7 @@ def test_captions_that_were_written_elsewhere(made: Path) -> None:
     rows = [{"id": name, "caption": f"This is {name}."} for name in names]
     (made / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     # A file of launch/caption.py that begins with what could not be read.
-    failed = json.dumps({"id": names[0], "image": "x.png", "error": "x.png: not a readable image"})
+    failed = json.dumps({"id": names[0], "image": "x.png", "failure": "x.png: not a readable image"})
     read = [json.dumps({"id": name, "captions": [f"I see {name}."], "tokens": [3]}) for name in names[1:]]
     (made / "torn.jsonl").write_text("\n".join([failed, *read, ""]))
     given = {"map": made / "map.json", **files(made, "rows", "torn")}
