@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from vcap_jax.system.errors import VCapError
-from vcap_jax.system.file_locks import LOCK, alone, free, only_one, taken
+from vcap_jax.system.file_locks import LOCK, alone, free, only_one, taken, waited_for
 
 OTHER = "import sys; from vcap_jax.system.file_locks import alone; print(alone(open(sys.argv[1], 'a')))"
 
@@ -93,8 +93,9 @@ def test_a_folder_may_be_held_by_the_processes_of_one_that_has_ended(tmp_path: P
         assert int(other.stdout.readline()) > 0
         other.wait()
         assert taken(tmp_path / LOCK) == inherited
-        other.stdin.close()  # which ends the child, whose end of the pipe closes with it
-        assert not other.stdout.read()
+        other.stdin.close()  # which ends the child
+        with waited_for(tmp_path / LOCK):
+            pass
     assert not taken(tmp_path / LOCK)
 
 
