@@ -272,7 +272,7 @@ def test_a_sample_that_occurs_twice_in_a_step_keeps_the_candidates_of_both_group
 
 def test_a_group_is_put_whole(tmp_path: Path) -> None:
     with JudgementStore(tmp_path / "s") as store:
-        for wrong in ([], [candidate(), candidate(group=4)], [candidate(group=None)]):
+        for wrong in ([], [candidate(), candidate(group=4)]):
             with pytest.raises(ValueError, match="candidates of one group"):
                 store.put_group(wrong)
         with pytest.raises(StoreError, match="cannot be written"):

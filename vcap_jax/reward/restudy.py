@@ -74,21 +74,18 @@ class Coverage:
     """What rewards were computed anew from, counted as they pass by.
 
     candidates, of ``steps``. unanswered: without a stored answer that the weights need, so they are masked.
-    without_local: see ``Restudied``. undivided: written by version 2 of the store, in which a sample that occurred
-    several times in a step has the candidates of one group only.
+    without_local: see ``Restudied``.
     """
 
     candidates: int = 0
     unanswered: int = 0
     without_local: int = 0
-    undivided: int = 0
     steps: set[int] = field(default_factory=set)
 
     def add(self, row: Restudied) -> None:
         self.candidates += 1
         self.unanswered += row.reward is None
         self.without_local += row.without_local
-        self.undivided += row.candidate.group is None
         self.steps.add(row.candidate.step)
 
     def __str__(self) -> str:
@@ -96,11 +93,6 @@ class Coverage:
         text += f", {self.unanswered} of them without a stored answer that they need (reward null)"
         if self.without_local:
             text += f"; {self.without_local} without a local pass, where the weight local is of no account"
-        if self.undivided:
-            text += (
-                f"; {self.undivided} were stored by a program that kept one group alone of a sample that occurred "
-                "several times in a step: others may be missing"
-            )
         return text
 
 
@@ -123,7 +115,7 @@ class Effect:
     parted: int = 0
     groups: int = 0
     other_best: int = 0
-    _group: tuple[int, str, int | None] | None = None
+    _group: tuple[int, str, int] | None = None
     _rewards: list[tuple[float, float]] = field(default_factory=list)
 
     def add(self, row: Restudied) -> None:

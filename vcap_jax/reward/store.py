@@ -26,7 +26,7 @@ from pathlib import Path
 
 from vcap_jax.reward.http_answers import Usage
 from vcap_jax.reward.prompts import content_hash
-from vcap_jax.reward.store_schema import READABLE, UNKNOWN_GROUP, VERSION, prepare, version_of
+from vcap_jax.reward.store_schema import VERSION, prepare, version_of
 from vcap_jax.system.closing import Closing
 from vcap_jax.system.errors import VCapError
 from vcap_jax.system.json_values import JsonObject
@@ -87,7 +87,7 @@ class Judgement:
 class StoredCandidate:
     """One candidate of a group and where its verdicts are.
 
-    group: index of its group in the step, of all processes; None where a store of version 2 did not keep it.
+    group: index of its group in the step, of all processes.
     index: in the group. family: what ``reward.family`` was. components: by the family's names.
     verdicts: by pass ("global", "local") the key of a judgement; None for a text that was worth 0 unasked;
         "" for a judgement that failed.
@@ -95,7 +95,7 @@ class StoredCandidate:
     """
 
     step: int
-    group: int | None
+    group: int
     sample_id: str
     index: int
     caption: str
@@ -108,8 +108,7 @@ class StoredCandidate:
 class JudgementStore(Closing):
     """An open store: one thread writes, ``find`` and ``read`` may be called from any thread.
 
-    A store of version 2 is brought up to date first. Raises StoreError for a file that is no store, or of a version not
-    known here, or that cannot be opened.
+    Raises StoreError for a file that is no store, or one of another version, or that cannot be opened.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -159,14 +158,14 @@ class JudgementStore(Closing):
     def put_group(self, candidates: Sequence[StoredCandidate]) -> Future[None]:
         """Says which verdicts the candidates of a group got; on disk are all of them or none.
 
-        A group that is scored again replaces what it wrote, and what version 2 kept of its sample in that step.
-        Raises ValueError for candidates of several groups, or of one whose place is not known.
+        A group that is scored again replaces what it wrote. Raises ValueError for candidates of several groups.
         """
         groups = {(c.step, c.sample_id, c.group) for c in candidates}
-        if len(groups) != 1 or None in (group := groups.pop()):
-            raise ValueError("put_group takes the candidates of one group, whose place in the step is known")
-        before = "DELETE FROM candidates WHERE step = ? AND sample_id = ? AND group_place IN (?, ?)"
-        statements: list[_Statement] = [(before, (*group, UNKNOWN_GROUP))]
+        if len(groups) != 1:
+            raise ValueError("put_group takes the candidates of one group")
+        (group,) = groups
+        before = "DELETE FROM candidates WHERE step = ? AND sample_id = ? AND group_place = ?"
+        statements: list[_Statement] = [(before, group)]
         for c in candidates:
             row = (
                 *(*group, c.index, c.caption, c.family),
@@ -241,18 +240,17 @@ def read_candidates(
 ) -> Iterator[tuple[StoredCandidate, dict[str, JsonObject | None]]]:
     """Every candidate with its answers by pass (None where a text was worth 0 unasked or its judgement failed), in the
     order of step, sample, group and place: those that were there when the first was asked for, never all in memory.
-    Reads while another process writes, also a store of version 2.
+    Reads while another process writes.
     """
     with _reading(Path(path)) as connection:
-        group_place = UNKNOWN_GROUP if version_of(connection) == 2 else "group_place"
         rows = connection.execute(
-            f"SELECT step, sample_id, {group_place} AS its_group, place, caption, family, components, verdicts, reward "
-            "FROM candidates ORDER BY step, sample_id, its_group, place"
+            "SELECT step, sample_id, group_place, place, caption, family, components, verdicts, reward "
+            "FROM candidates ORDER BY step, sample_id, group_place, place"
         )
         for step, sample_id, group, place, caption, family, components, verdicts, reward in rows:
             stored = StoredCandidate(
                 step=step,
-                group=None if group == UNKNOWN_GROUP else group,
+                group=group,
                 sample_id=sample_id,
                 index=place,
                 caption=caption,
@@ -371,10 +369,10 @@ def _opened(path: Path, options: str = "") -> sqlite3.Connection:
 
 
 def _check_version(found: int, path: Path) -> None:
-    if found not in READABLE:
+    if found != VERSION:
         raise StoreError(
-            f"{path} is a store of version {found}, this program knows version {VERSION}: name another file in "
-            "judge.store"
+            f"{path} is a store of version {found}, and this program knows version {VERSION} alone: give the file of "
+            "a run of this program, or name another in judge.store"
         )
 
 
