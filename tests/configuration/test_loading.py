@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 import math
 import shlex
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 import pytest
 import yaml
@@ -15,14 +14,11 @@ from pydantic import Field, ValidationError
 
 from vcap_jax.configuration import (
     ConfigError,
-    FormerName,
-    current_names,
     dump_config,
     inline_yaml,
     load_config,
     parse_yaml,
     settings,
-    under_first_names,
 )
 
 
@@ -372,59 +368,6 @@ def test_dump_round_trips(tmp_path: Path) -> None:
     # Other readers see a list where a tuple was, and no tags of Python.
     assert "!!" not in path.read_text()
     assert yaml.safe_load(dump_config(Root()))["sources"] == []
-
-
-@settings
-class Rollout:
-    steps: Annotated[int, FormerName("chunk")] = Field(default=64, ge=1)
-
-
-@settings
-class Renamed:
-    rollout: Rollout = Field(default_factory=Rollout)
-    seed: int = 0
-
-
-@pytest.mark.parametrize("where", ["file", "command line"])
-def test_a_former_name_is_understood_and_told_once(
-    where: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    path = tmp_path / "old.yaml"
-    path.write_text("rollout: {chunk: 3}\n" if where == "file" else "seed: 1\n")
-    overrides = [] if where == "file" else ["rollout.chunk=3"]
-    with caplog.at_level(logging.WARNING, "vcap_jax"):
-        for _ in range(2):
-            assert load_config(Renamed, [path], overrides).rollout.steps == 3
-    origin = str(path) if where == "file" else where
-    assert caplog.messages == [f"rollout.chunk ({origin}) is called rollout.steps now"]
-    assert "chunk" not in dump_config(Renamed())
-
-
-def test_a_later_layer_wins_whatever_it_calls_the_key(tmp_path: Path) -> None:
-    path = tmp_path / "new.yaml"
-    path.write_text("rollout: {steps: 5}\n")
-    assert load_config(Renamed, [path], ["rollout.chunk=3"]).rollout.steps == 3
-    path.write_text("rollout: {chunk: 5}\n")
-    assert load_config(Renamed, [path], ["rollout.steps=3"]).rollout.steps == 3
-
-
-def test_both_names_of_a_key_at_once_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "both.yaml"
-    path.write_text("rollout: {chunk: 3, steps: 3}\n")
-    assert problems(files=(path,), schema=Renamed) == (
-        f"rollout.chunk ({path}): is the former name of rollout.steps, which is given too; leave it out",
-    )
-
-
-def test_a_value_under_a_former_name_is_refused_under_the_new_one() -> None:
-    (problem,) = problems("rollout.chunk=0", schema=Renamed)
-    assert problem == "rollout.steps (command line): expected int >= 1, given 0 (int)"
-
-
-def test_names_there_and_back() -> None:
-    first = {"rollout": {"chunk": 7}, "seed": 2}
-    assert under_first_names(Renamed(rollout=Rollout(steps=7), seed=2)) == first
-    assert current_names(Renamed, first, "a folder") == {"rollout": {"steps": 7}, "seed": 2}
 
 
 def test_settings_are_checked_whenever_they_are_made() -> None:

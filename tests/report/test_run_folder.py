@@ -270,13 +270,6 @@ def test_differences_of_sections_and_absent_keys() -> None:
     assert differences(then, now, ["a", "e"]) == []
 
 
-def test_a_setting_that_is_younger_than_the_run_and_not_set_is_no_difference() -> None:
-    assert differences({"a": {"b": 1}}, {"a": {"b": 1, "c": None}}) == []
-    assert differences({"a": {"b": 1, "c": None}}, {"a": {"b": 1}}) == ["a.c: None then, absent now"]
-    then, now, unset = {"a": {"b": 1}}, {"a": {"b": 1, "c": 2}, "d": 3}, {"a": {"c": 2}, "d": 4}
-    assert differences(then, now, defaults=unset) == ["d: absent then, 3 now"]
-
-
 def test_a_run_is_only_gone_on_with_by_the_kind_that_began_it(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
     folder.claim("training")

@@ -175,25 +175,25 @@ def test_a_note_that_knows_no_texts_learns_them(tmp_path: Path) -> None:
         remember_judge(folder, "A", reward)
 
 
-def test_a_run_of_before_resumes_without_the_settings_that_it_did_not_know(tmp_path: Path) -> None:
+def test_a_run_of_other_settings_is_refused_by_their_names(tmp_path: Path) -> None:
     folder = begun(tmp_path / "run")
     then = parse_yaml(dump_config(RunConfig()))
-    del then["judge"]["temperature"], then["judge"]["media_uuid"], then["logging"], then["second_judge"]
-    del then["evaluation"]
+    then["rollout"]["chunk"] = then["rollout"].pop("decode_steps_per_call")
+    del then["judge"]["temperature"]
     folder.config.write_text(dump_config(then))
-    resumed(tmp_path / "run")
-    folder.config.write_text(dump_config(then))
-    with pytest.raises(RunFolderError, match=r"judge\.temperature: absent then, 0\.7 now"):
-        resumed(tmp_path / "run", "judge.temperature=0.7")
+    with pytest.raises(RunFolderError, match=r"the run in \S+/run cannot be resumed") as refused:
+        resumed(tmp_path / "run")
+    told = str(refused.value).splitlines()
+    assert told[-1] == "Set these back, or start a new run in another folder."
+    assert set(told[1:-1]) == {
+        "  - rollout.chunk: 64 then, absent now",
+        "  - rollout.decode_steps_per_call: absent then, 64 now",
+        f"  - judge.temperature: absent then, {RunConfig().judge.temperature} now",
+    }
 
 
 def test_sections_of_a_list_are_compared_setting_by_setting(tmp_path: Path) -> None:
-    """So that a run of before resumes when they have learned a new one."""
-    folder = begun(tmp_path / "run")
-    then = parse_yaml(dump_config(RunConfig()))
-    del then["evaluation"]["evaluators"][0]["max_completion_length"]
-    folder.config.write_text(dump_config(then))
-    resumed(tmp_path / "run")
+    begun(tmp_path / "run")
     with pytest.raises(RunFolderError, match=r"evaluation\.evaluators\.0\.captions: None then, 2 now"):
         resumed(tmp_path / "run", "evaluation.evaluators=[{use: heldout, captions: 2}]")
 
@@ -246,18 +246,6 @@ def test_processes_stay_as_many_where_the_loss_depends_on_them(tmp_path: Path) -
         resumed(run, bnpo, "distributed.automatic=true")
     begun(tmp_path / "other", *of(2))
     resumed(tmp_path / "other", *of(4))
-
-
-def test_a_run_begun_under_former_names_of_keys_goes_on(tmp_path: Path) -> None:
-    folder = begun(tmp_path / "run", "grpo.num_iterations=2", "rollout.decode_steps_per_call=7")
-    text = folder.config.read_text(encoding="utf-8")
-    former = text.replace("num_iterations:", "updates_per_step:").replace("decode_steps_per_call:", "chunk:")
-    assert former.count("updates_per_step: 2") == former.count(" chunk: 7") == 1
-    folder.config.write_text(former, encoding="utf-8")
-    with pytest.raises(RunFolderError, match=r"grpo\.num_iterations: 2 then, 1 now"):
-        resumed(folder.root, "rollout.decode_steps_per_call=7")
-    resumed(folder.root, "grpo.num_iterations=2", "rollout.decode_steps_per_call=7")
-    assert folder.config.read_text(encoding="utf-8") == text
 
 
 def test_the_most_telling_page_there_is_and_commands_of_the_same_call(

@@ -4,8 +4,8 @@
     python launch/runs.py runs/seed0 runs/seed1 runs/higher-rate --html runs/index.html
 
 Folders are runs, or hold some, at whatever depth. Runs whose configurations differ in nothing that decides a result but
-the seed are one arm; a setting that is younger than a run counts as its default. Of each arm stand the evaluations of
-its policy and the reward, at the start and now, and how far it has come. Runs may be at work meanwhile.
+the seed are one arm. Of each arm stand the evaluations of its policy and the reward, at the start and now, and how far
+it has come. Runs may be at work meanwhile.
 """
 
 from __future__ import annotations
@@ -25,13 +25,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from vcap_jax.report.arms import arms_of, find_runs, read_run
         from vcap_jax.report.arms_page import as_text, write_arms_page
         from vcap_jax.report.run_folder import RunFolder
-        from vcap_jax.run.config import RunConfig
         from vcap_jax.run.folders import MAY_DIFFER
         from vcap_jax.run.judge_record import noted_judge
 
         arms = arms_of(
             [
-                read_run(folder, RunConfig, MAY_DIFFER, judge=noted_judge(RunFolder(folder)))
+                read_run(folder, MAY_DIFFER, judge=noted_judge(RunFolder(folder)))
                 for folder in find_runs(args.folders)
             ]
         )

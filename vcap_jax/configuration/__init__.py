@@ -8,14 +8,12 @@ problem of a configuration is reported at once, each by its full dotted name.
 from vcap_jax.configuration.describing import describe
 from vcap_jax.configuration.dialect import dump_config, inline_yaml, parse_yaml, plain, plain_settings
 from vcap_jax.configuration.errors import ConfigError
-from vcap_jax.configuration.loading import current_names, load_config, under_first_names, with_defaults
-from vcap_jax.configuration.schema import FormerName, settings
+from vcap_jax.configuration.loading import load_config
+from vcap_jax.configuration.schema import settings
 from vcap_jax.configuration.shipped import find_config, shipped_configs
 
 __all__ = [
     "ConfigError",
-    "FormerName",
-    "current_names",
     "describe",
     "dump_config",
     "find_config",
@@ -26,6 +24,4 @@ __all__ = [
     "plain_settings",
     "settings",
     "shipped_configs",
-    "under_first_names",
-    "with_defaults",
 ]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 import json
-import logging
 import shlex
 import typing
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,7 +19,6 @@ from vcap_jax.configuration.schema import (
     default_of,
     dotted_paths,
     fields_of,
-    former_name,
     is_union,
     nearest_key,
     section_of,
@@ -31,7 +28,6 @@ from vcap_jax.configuration.shipped import find_config
 from vcap_jax.system.json_values import JsonDict, JsonObject, JsonValue, as_object, half_character
 
 T = TypeVar("T")
-logger = logging.getLogger(__name__)
 _COMMAND_LINE = "command line"
 
 
@@ -41,7 +37,7 @@ def load_config(schema: type[T], yaml_paths: Iterable[str | Path] = (), override
     A file ``configs/...`` that is not there is the one of that name that comes with the package.
     Mappings are merged key by key; anything else is replaced. An override's value is YAML, or plain text
     where only text fits the key. Keys that nothing sets keep the default of the innermost default instance
-    that holds them. A former name of a key is understood, and told once.
+    that holds them.
 
     Raises:
         ConfigError: naming every unknown key (with the nearest valid one), ill-typed or missing value, value out of
@@ -60,7 +56,7 @@ def load_config(schema: type[T], yaml_paths: Iterable[str | Path] = (), override
             layers.append((_COMMAND_LINE, _override(schema, path.strip().split("."), text)))
     merged, sources = _defaults(schema), dict[str, str]()
     for label, layer in layers:
-        _merge(merged, _renamed(schema, layer, "", label, problems), schema, "", label, sources)
+        _merge(merged, layer, schema, "", label, sources)
     merged = as_object(_at_home(merged), schema.__name__)
     problems += _halves(merged, sources)
     # Half of a character, which is told of, is no JSON.
@@ -99,64 +95,6 @@ def _halves(merged: JsonObject, sources: Mapping[str, str], prefix: str = "") ->
             )
 
 
-def current_names(schema: type, mapping: JsonObject, origin: str) -> JsonDict:
-    """``mapping`` with the former names of keys replaced by today's, each told in the log once.
-
-    origin: where the mapping comes from, for messages. Raises ConfigError where both names of a key are given.
-    """
-    problems: list[str] = []
-    found = _renamed(schema, mapping, "", origin, problems)
-    if problems:
-        raise ConfigError(*problems)
-    return found
-
-
-def with_defaults(schema: type, mapping: JsonObject, origin: str) -> JsonDict:
-    """``mapping`` as ``load_config`` takes it, unchecked: under today's names, and with the defaults of what it leaves
-    out. Keys that are not known stay. origin: as for ``current_names``, and raises what that raises."""
-    merged = _defaults(schema)
-    _merge(merged, current_names(schema, mapping, origin), schema, "", origin, {})
-    return merged
-
-
-def _renamed(
-    schema: type | None, mapping: JsonObject, prefix: str, origin: str, problems: list[str]
-) -> JsonDict:
-    fields = {} if schema is None else fields_of(schema)
-    former = {former_name(field): name for name, field in fields.items()}
-    found: JsonDict = {}
-    for key, value in mapping.items():
-        name = former.get(str(key), str(key))
-        if name != str(key):
-            if name in mapping:
-                both = f"is the former name of {prefix}{name}, which is given too; leave it out"
-                problems.append(f"{prefix}{key} ({origin}): {both}")
-                continue
-            _tell_once(f"{prefix}{key}", f"{prefix}{name}", origin)
-        if isinstance(value, Mapping):
-            section = section_of(fields[name].annotation) if name in fields else None
-            value = _renamed(section, value, f"{prefix}{name}.", origin, problems)
-        found[name] = value
-    return found
-
-
-@functools.cache
-def _tell_once(former: str, name: str, origin: str) -> None:
-    logger.warning("%s (%s) is called %s now", former, origin, name)
-
-
-def under_first_names(config: object) -> JsonDict:
-    """Settings as plain values, each under the name that it had at first: for digests that name what is kept on disk,
-    and must not change with a name."""
-    found: JsonDict = {}
-    for name, field in fields_of(type(config)).items():
-        value = getattr(config, name)
-        found[former_name(field) or name] = (
-            under_first_names(value) if fields_of(type(value)) else plain(value)
-        )
-    return found
-
-
 _NULL = frozenset(("~", "null", "Null", "NULL"))
 """As YAML writes it."""
 
@@ -170,8 +108,7 @@ def _override(schema: type, parts: list[str], text: str) -> JsonDict:
             continue
         section = section_of(annotation)
         fields = {} if section is None else fields_of(section)
-        known = {former_name(field): field for field in fields.values()} | fields
-        annotation = known[part].annotation if part in known else None
+        annotation = fields[part].annotation if part in fields else None
     try:
         value = parse_yaml(text)
     except yaml.YAMLError:

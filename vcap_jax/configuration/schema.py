@@ -46,13 +46,6 @@ def settings(cls: type[T]) -> type[T]:
 
 
 @dataclass(frozen=True)
-class FormerName:
-    """Stands in a field's ``Annotated``: what the key was called before, which is still understood."""
-
-    name: str
-
-
-@dataclass(frozen=True)
 class Key:
     """A key as a user reads about it. default: YAML, "" where the key is required. meaning: "" if there is none."""
 
@@ -78,11 +71,6 @@ class Section:
 def fields_of(cls: type) -> dict[str, FieldInfo]:
     """The fields of a settings class by name; none of another class."""
     return getattr(cls, "__pydantic_fields__", {})
-
-
-def former_name(field: FieldInfo) -> str | None:
-    """What the key was called before; None if it was never called otherwise."""
-    return next((item.name for item in field.metadata if isinstance(item, FormerName)), None)
 
 
 def section_of(annotation: object) -> type | None:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from vcap_jax.configuration import FormerName, settings
+from vcap_jax.configuration import settings
 from vcap_jax.grpo.advantages import AdvantageConfig, OverlongConfig
 from vcap_jax.grpo.objective import ObjectiveConfig
 
@@ -22,7 +22,7 @@ class GRPOConfig:
     """Prompts that are looked at, and whose gradients are computed, at a time, padded alike; best a
     multiple of the devices. Where it does not divide groups_per_step, the last micro-batch of a
     step is filled up with groups that take no part."""
-    num_iterations: Annotated[int, FormerName("updates_per_step")] = Field(default=1, ge=1)
+    num_iterations: int = Field(default=1, ge=1)
     """Optimizer updates on the same captions; beyond 1 (or with rollout.ahead) the old policy's
     log-probabilities are computed once and the clip begins to matter."""
     logprob_chunk: int = Field(default=512, ge=1)

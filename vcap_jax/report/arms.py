@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
-from vcap_jax.configuration import with_defaults
 from vcap_jax.report.evaluations import Results, evaluations_of
 from vcap_jax.report.metrics import Row, read_metrics
 from vcap_jax.report.run_folder import RunFolder, RunFolderError, flat_settings, within
@@ -119,17 +118,14 @@ def find_runs(places: Sequence[str | Path]) -> list[Path]:
     return list(found)
 
 
-def read_run(
-    folder: Path, schema: type, ignored: Collection[str] = (), *, judge: str | None = None
-) -> PastRun:
-    """schema: of its configuration. ignored: dotted keys, or sections, of settings that decide no result. judge: see
+def read_run(folder: Path, ignored: Collection[str] = (), *, judge: str | None = None) -> PastRun:
+    """ignored: dotted keys, or sections, of settings that decide no result. judge: see
     ``PastRun``; the setting may be null, which takes whatever model the servers had.
 
-    A setting that is younger than the run counts as its default, as it does where the run is resumed.
     Raises LogError and JsonError for files that are not a run's.
     """
     run = RunFolder(folder)
-    settings = dict(flat_settings(with_defaults(schema, run.written_config(), str(run.config))))
+    settings = dict(flat_settings(run.written_config()))
     for key in _CAPTIONS:
         if isinstance(pool := settings.get(key), str):
             whole, recipe = Path(pool).absolute(), folder.absolute().parent

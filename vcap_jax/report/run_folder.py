@@ -18,7 +18,7 @@ from pathlib import Path
 
 import yaml
 
-from vcap_jax.configuration import current_names, dump_config, parse_yaml, plain_settings
+from vcap_jax.configuration import dump_config, parse_yaml
 from vcap_jax.report.idle_run import empty, idle, lock
 from vcap_jax.report.step_log import read_rows
 from vcap_jax.system.errors import VCapError
@@ -192,7 +192,7 @@ class RunFolder:
             )
         text = dump_config(config)
         now = as_object(parse_yaml(text), type(config).__name__)
-        if found.used and differences(found.then, now, unkept, defaults=_defaults(config)):
+        if found.used and differences(found.then, now, unkept):
             folder._keep_config()
         replace_file(folder.config, text.encode())
         return cls(root, resumed=found.used)
@@ -221,9 +221,9 @@ class RunFolder:
             return _Found()
         if not self.config.exists():
             return _Found(used=True)
-        then = current_names(type(config), self.written_config(), str(self.config))
+        then = self.written_config()
         now = as_object(parse_yaml(dump_config(config)), type(config).__name__)
-        return _Found(True, then, tuple(differences(then, now, may_differ, defaults=_defaults(config))))
+        return _Found(True, then, tuple(differences(then, now, may_differ)))
 
     def _begins_anew(self, found: _Found, resume: bool) -> bool:
         """Whether a run lies here that had done nothing yet, and is not the one that is asked for."""
@@ -282,32 +282,12 @@ def _other_run(root: Path, differing: Sequence[str], remedies: Mapping[str, str]
     return RunFolderError("\n".join(["\n  - ".join([first, *differing]), *advice]))
 
 
-def _defaults(config: object) -> JsonObject:
-    """Of the configuration's class, as ``plain`` values; none where it has required settings."""
-    try:
-        return plain_settings(type(config)())
-    except TypeError:
-        return {}
-
-
-def differences(
-    then: JsonObject,
-    now: JsonObject,
-    may_differ: Collection[str] = (),
-    *,
-    defaults: JsonObject | None = None,
-) -> list[str]:
-    """One line for each dotted key whose value is not the same in two plain configurations.
-
-    A key that is absent then, and null now or what ``defaults`` says, is no difference: a setting that is younger than
-    the run, and not set.
-    """
-    old, new, unset = dict(flat_settings(then)), dict(flat_settings(now)), dict(flat_settings(defaults or {}))
+def differences(then: JsonObject, now: JsonObject, may_differ: Collection[str] = ()) -> list[str]:
+    """One line for each dotted key whose value is not the same in two plain configurations."""
+    old, new = dict(flat_settings(then)), dict(flat_settings(now))
     lines = []
     for key in dict.fromkeys([*old, *new]):
         if within(key, may_differ):
-            continue
-        if key not in old and (new[key] is None or (key in unset and _same(new[key], unset[key]))):
             continue
         if key not in new or key not in old or not _same(old[key], new[key]):
             was = repr(old[key]) if key in old else "absent"

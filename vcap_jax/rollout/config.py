@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field
 
-from vcap_jax.configuration import FormerName, settings
+from vcap_jax.configuration import settings
 from vcap_jax.models.widths import columns_for
 from vcap_jax.rollout.sampling import SamplingConfig
 from vcap_jax.system.loopback import on_loopback
@@ -102,7 +102,7 @@ class RolloutConfig:
     """Groups decoded side by side, of all processes together, where one caption of each is drawn:
     references, held-out samples. They take less memory than the groups of a step, so more fit. 0: as
     rollout.groups_per_batch and rollout.short_groups say."""
-    decode_steps_per_call: Annotated[int, FormerName("chunk")] = Field(default=64, ge=1)
+    decode_steps_per_call: int = Field(default=64, ge=1)
     """Tokens decoded per device call; the host looks for finished groups in between."""
     prefill_chunk: int = Field(default=16_384, ge=1)
     """Tokens of prompts computed at a time: a longer prompt is prefilled in chunks, shorter ones

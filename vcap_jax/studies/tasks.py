@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from vcap_jax.configuration import load_config, plain_settings, shipped_configs, under_first_names
+from vcap_jax.configuration import load_config, plain_settings, shipped_configs
 from vcap_jax.evals.config import HELDOUT, EvaluationConfig
 from vcap_jax.run.config import RunConfig
 from vcap_jax.studies.arms import ARMS, MODALITIES, QUICK, STUDIES, Arm
@@ -214,8 +214,8 @@ def _check_countable(config: RunConfig, overrides: Sequence[str]) -> None:
 
 def _decides(config: RunConfig) -> JsonDict:
     """The settings that decide what comes out. Those that are younger than studies on disk are left out unless they
-    are set, so that the tasks' folders keep their names."""
-    told = under_first_names(config)
+    are set, and two have the names that they have in those, so that the tasks' folders keep theirs."""
+    told = plain_settings(config)
     model = as_object(told["model"], "model")
     if model["family"] is None:
         del model["family"]
@@ -230,6 +230,7 @@ def _decides(config: RunConfig) -> JsonDict:
     # How samples are read decides nothing; what was the default once is in the names.
     data["threads"], data["prefetch"] = 2, 8
     rollout = as_object(told["rollout"], "rollout")
+    rollout["chunk"] = rollout.pop("decode_steps_per_call")
     for name in ("ahead", "short_groups", "short_length", "single_groups", "offload"):
         if not rollout[name]:
             del rollout[name]
@@ -238,6 +239,7 @@ def _decides(config: RunConfig) -> JsonDict:
     del vllm["outage_timeout_s"], vllm["sleep_mode"]
     del as_object(told["judge"], "judge")["sleep_mode"]
     grpo = as_object(told["grpo"], "grpo")
+    grpo["updates_per_step"] = grpo.pop("num_iterations")
     if not config.grpo.advantages.per_component:
         del as_object(grpo["advantages"], "grpo.advantages")["per_component"]
     if config.grpo.objective.surrogate == "clipped":
