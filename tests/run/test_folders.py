@@ -113,18 +113,6 @@ def test_a_judge_that_was_left_open_may_be_named_but_not_exchanged(tmp_path: Pat
         remember_judge(folder, "B", RewardConfig())
 
 
-def test_the_judge_that_an_older_run_named_is_not_forgotten(tmp_path: Path) -> None:
-    """Begun before there was a note: only config.yaml says it, until a resumed run leaves it open."""
-    run = tmp_path / "run"
-    begun(run, "judge.model=A")
-    with pytest.raises(RunFolderError, match=r"judge\.model: 'A' then, 'B' now"):
-        resumed(run, "judge.model=B")
-    folder = resumed(run)
-    assert noted_judge(folder) == "A"
-    with pytest.raises(RunFolderError, match="was judged by A, and B answers now"):
-        remember_judge(folder, "B", RewardConfig())
-
-
 def test_texts_that_decide_scores_may_not_be_edited(tmp_path: Path) -> None:
     text = tmp_path / "image.txt"
     text.write_text("Judge mildly.")
@@ -161,18 +149,6 @@ def test_a_text_that_decided_an_earlier_stage_may_not_be_edited(tmp_path: Path, 
     text.write_text("Judge harshly.")
     with pytest.raises(RunFolderError, match=r"another text in the file of reward\.instructions\.image"):
         remember_judge(stage, "A", reward)
-
-
-def test_a_note_that_knows_no_texts_learns_them(tmp_path: Path) -> None:
-    text = tmp_path / "image.txt"
-    text.write_text("Judge mildly.")
-    reward = RewardConfig(instructions=InstructionPaths(image=str(text)))
-    folder = begun(tmp_path / "run")
-    note_judge(folder, "A", {})
-    remember_judge(folder, "A", reward)
-    text.write_text("Judge harshly.")
-    with pytest.raises(RunFolderError, match="another text"):
-        remember_judge(folder, "A", reward)
 
 
 def test_a_run_of_other_settings_is_refused_by_their_names(tmp_path: Path) -> None:

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-import sqlite3
 from collections.abc import Mapping
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -196,21 +195,8 @@ def _judge(config: RunConfig, folder: RunFolder) -> dict[str, str]:
         return {}
     if not config.judge.urls:
         return {"judge": "the embedded judge of VCap-JAX, which reads pictures of the embedded world alone"}
-    model = noted_judge(folder) or config.judge.model or _judging_model(folder.root / "judgements.sqlite")
+    model = noted_judge(folder) or config.judge.model
     return {} if model is None else {"judge": public_text(model)}
-
-
-def _judging_model(store: Path) -> str | None:
-    """The model of the judgements that a run keeps, all of one."""
-    if not store.exists():
-        return None
-    with (
-        suppress(sqlite3.Error),
-        closing(sqlite3.connect(f"{store.absolute().as_uri()}?mode=ro", uri=True)) as file,
-    ):
-        row = file.execute("SELECT model FROM judgements LIMIT 1").fetchone()
-        return None if row is None else str(row[0])
-    return None
 
 
 def _total(config: RunConfig, samples: int | None, *, supervised: bool) -> int | None:

@@ -19,8 +19,8 @@ from vcap_jax.run.checks import repeats_exactly
 from vcap_jax.run.command_line import other_command
 from vcap_jax.run.config import RunConfig
 from vcap_jax.run.inputs import Work, check_inputs
-from vcap_jax.run.judge_record import note_judge, note_same_judge, noted_judge
-from vcap_jax.system.json_values import JsonObject, as_object, as_text, as_whole
+from vcap_jax.run.judge_record import note_same_judge, noted_judge
+from vcap_jax.system.json_values import JsonObject, as_object, as_whole
 
 logger = logging.getLogger(__name__)
 
@@ -180,7 +180,7 @@ def check_resumption(config: RunConfig, root: Path) -> bool:
 
 def _open(root: Path, config: RunConfig, may_differ: tuple[str, ...], *, resume: bool) -> RunFolder:
     terms = _resuming(config, RunFolder(root), may_differ)
-    folder = RunFolder.open(
+    return RunFolder.open(
         root,
         config,
         resume=resume,
@@ -188,24 +188,18 @@ def _open(root: Path, config: RunConfig, may_differ: tuple[str, ...], *, resume:
         unkept=_UNKEPT,
         remedies=terms.remedies,
     )
-    noted = terms.noted_judge
-    if folder.resumed and config.judge.model is None and noted is not None and noted_judge(folder) is None:
-        note_judge(folder, noted, {})  # of a run older than the note: config.yaml has forgotten it by now
-    return folder
 
 
 @dataclass(frozen=True)
 class _Terms:
-    """On which a run is gone on with: what may differ, and what to do instead of changing the rest. noted_judge: the
-    model of its judge."""
+    """On which a run is gone on with: what may differ, and what to do instead of changing the rest."""
 
     may_differ: tuple[str, ...]
     remedies: Mapping[str, str]
-    noted_judge: str | None
 
 
 def _resuming(config: RunConfig, there: RunFolder, may_differ: tuple[str, ...]) -> _Terms:
-    noted = noted_judge(there) or _judge_model(there)
+    noted = noted_judge(there)
     # An undertaking of several runs has no checkpoint of its own to begin from.
     single = there.kind.exists() and there.kind.read_text(encoding="utf-8").strip() in _SINGLE_RUNS
     remedies = _step_remedies(there.root, config) if single else {}
@@ -226,18 +220,12 @@ def _resuming(config: RunConfig, there: RunFolder, may_differ: tuple[str, ...]) 
             "Under grpo.objective.aggregation bnpo the loss depends on the micro-batches, which each process makes of "
             "its own groups: set it back, or start a new run in another folder.",
         )
-    return _Terms(may_differ, remedies, noted)
+    return _Terms(may_differ, remedies)
 
 
 def _section(folder: RunFolder, name: str) -> JsonObject:
     """Of the configuration that a run was last started with, as it was written; nothing where there is none."""
     return as_object(folder.written_config().get(name) or {}, f"{folder.config}: {name}")
-
-
-def _judge_model(folder: RunFolder) -> str | None:
-    """The judge's model as the configuration that a run was last started with names it."""
-    model = _section(folder, "judge").get("model")
-    return None if model is None else as_text(model, f"{folder.config}: judge.model")
 
 
 def _step_remedies(root: Path, config: RunConfig) -> dict[str, str]:

@@ -21,7 +21,7 @@ _FILE = "judge.json"
 
 
 def noted_judge(folder: RunFolder) -> str | None:
-    """The model that judged the run so far; None before it has answered, and in runs older than the note."""
+    """The model that judged the run so far; None before it has answered."""
     noted = _read(folder)
     return None if noted is None else noted.model
 
@@ -62,9 +62,6 @@ def remember_judge(folder: RunFolder, model: str, reward: RewardConfig, *, first
             f"the run in {folder.root} was judged with another text in the file of {', '.join(changed)}: put it back, "
             "or start a new run"
         )
-    unknown = files.keys() - before.files.keys()  # to a note that was made before the files were looked at
-    if first and unknown:
-        _write(folder, replace(before, files={**files, **before.files}))
 
 
 def remember_other_judge(folder: RunFolder, role: Role, model: str, *, first: bool = True) -> None:
