@@ -22,7 +22,7 @@ from vcap_jax.data.manifest import Sample, read_manifest
 from vcap_jax.evals.config import HELDOUT
 from vcap_jax.parallel.processes import ALONE, Processes
 from vcap_jax.recipes.grpo import HELDOUT_REFERENCES, run
-from vcap_jax.references import HELDOUT_NOTE, hand_on_heldout, write_shared_pool
+from vcap_jax.references import hand_on_heldout, write_shared_pool
 from vcap_jax.references.by_policy import configured_writer
 from vcap_jax.references.note import POOL_NOTE, read_note
 from vcap_jax.report.arms import reward_ends
@@ -102,13 +102,6 @@ def self_improve(
             say(f"{name}: nothing was scored in any of its steps")
         else:
             say(f"{name}: reward {ends[0]:.3f} in the first tenth of its steps, {ends[1]:.3f} in the last")
-    if others := [
-        name for name in finished if _heldout_digest(folder.root / name) != _heldout_digest(e1.root)
-    ]:
-        say(
-            f"{', '.join(others)}: held-out captions are compared with other references than e1's, as an earlier "
-            "version had it when the round began: its judged/reward does not compare with e1's"
-        )
     if rows:
         say(shares_table(rows))
     return summary
@@ -132,12 +125,6 @@ def _check_samples(config: RunConfig, first: RunFolder) -> None:
 def _hand_on(config: RunConfig, *, first: RunFolder, later: RunFolder) -> None:
     if heldout := heldout_samples(config):
         hand_on_heldout(config, heldout, first=first, later=later)
-
-
-def _heldout_digest(round_: Path) -> str | None:
-    """Of what a round's held-out captions are compared with; None where nothing of the user's own is held out."""
-    noted = read_note(round_ / HELDOUT_NOTE)
-    return None if noted is None else noted.digest
 
 
 def _references_by(
