@@ -12,7 +12,7 @@ from benchmarks import headline
 from vcap_jax.configuration import dump_config, load_config
 from vcap_jax.run.config import RunConfig
 
-NOTHING_CLAIMED = {"coverage": 0.0, "hallucination": None}
+NOTHING_CLAIMED = {"coverage": 0.0, "hallucination": None, "invented_share": None}
 
 
 @pytest.fixture
@@ -31,7 +31,8 @@ def scripts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         config = load_config(RunConfig, files, [seed, f"modality={words[words.index('--modality') + 1]}"])
         (folder / "config.yaml").write_text(dump_config(config))
         (folder / "metrics.jsonl").write_text("{}\n")
-        row = NOTHING_CLAIMED if seed == "seed=2" else {"coverage": 0.5, "hallucination": 0.25}
+        claimed = {"coverage": 0.5, "hallucination": 0.25, "invented_share": 0.125}
+        row = NOTHING_CLAIMED if seed == "seed=2" else claimed
         rows = dict.fromkeys((*headline.ROWS, "base", "e1", "references of e2", "e2"), row)
         (folder / "summary.json").write_text(json.dumps(rows | {"rows": rows}))
 

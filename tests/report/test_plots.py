@@ -15,7 +15,7 @@ from vcap_jax.report.charts import finish_axes, moving_average, small_multiples
 from vcap_jax.report.evaluations import Results
 from vcap_jax.report.intervals import Value
 from vcap_jax.report.plots import component_panels, evaluation_panels, plot_comparison, plot_run
-from vcap_jax.report.summary import FactCounts, fact_shares
+from vcap_jax.report.summary import InventionCounts, fact_shares
 
 ROW = {
     "reward/mean": 0.5,
@@ -145,8 +145,9 @@ def test_an_evaluation_below_zero_is_seen() -> None:
 def test_the_comparison_is_drawn_also_without_claims(tmp_path: Path) -> None:
     some, none = np.array([4, 5, 6]), np.zeros(3, int)
     one = np.ones(3, int)
-    silent = FactCounts(some, none, none, one)
-    counted = (FactCounts(some, some, some - 1, one), silent, FactCounts(some, some, some, one))
+    silent = InventionCounts(some, none, none, one, none)
+    first, last = (InventionCounts(some, some, some - wrong, one, none) for wrong in (1, 0))
+    counted = (first, silent, last)
     summary = dict(zip(("references", "start", "trained"), map(fact_shares, counted), strict=True))
     plot_comparison(summary, tmp_path / "comparison.png")
     assert Image.open(tmp_path / "comparison.png").width > 800
@@ -154,7 +155,7 @@ def test_the_comparison_is_drawn_also_without_claims(tmp_path: Path) -> None:
 
 def test_the_comparison_is_drawn_without_references_where_there_are_none(tmp_path: Path) -> None:
     some, one = np.array([4, 5, 6]), np.ones(3, int)
-    shares = fact_shares(FactCounts(some, some, some - 1, one))
+    shares = fact_shares(InventionCounts(some, some, some - 1, one, one))
     plot_comparison({"start": shares, "trained": shares}, tmp_path / "comparison.png")
     assert Image.open(tmp_path / "comparison.png").width > 800
 

@@ -21,10 +21,11 @@ from vcap_jax.system.json_records import as_record
 from vcap_jax.system.json_values import JsonError
 
 
-def counts(rng: np.random.Generator, covered: float, false: float, scenes: int = 256) -> FactCounts:
+def counts(rng: np.random.Generator, covered: float, false: float, scenes: int = 256) -> InventionCounts:
     facts = rng.integers(5, 14, scenes)
     correct = rng.binomial(facts, covered)
-    return FactCounts(facts, correct + rng.binomial(facts, false), correct, np.ones_like(facts))
+    claims = correct + rng.binomial(facts, false)
+    return InventionCounts(facts, claims, correct, np.ones_like(facts), np.zeros_like(facts))
 
 
 def test_the_same_counts_give_the_same_interval() -> None:
@@ -49,23 +50,22 @@ def test_a_row_has_the_promised_keys(tmp_path: Path) -> None:
     assert len(shares_table(read).splitlines()) == 3
 
 
-def test_a_row_of_before_inventions_were_counted_says_so() -> None:
+def test_inventions_are_counted_and_have_their_column() -> None:
     some = np.array([4])
     counted = fact_shares(InventionCounts(some, some, some - 2, some, some - 3))
     assert counted["invented_share"] == 0.25
-    before = fact_shares(FactCounts(some, some, some - 2, some))
-    table = shares_table({"e1": before, "e2": counted}).splitlines()
-    assert table[1].endswith("not counted")
-    assert table[2].split()[-4] == "25.0%"
-    assert "not there" not in shares_table({"e1": before})
+    table = shares_table({"e2": counted}).splitlines()
+    assert table[0].endswith("of objects not there")
+    assert table[1].split()[-4] == "25.0%"
     with pytest.raises(ValueError, match="inventions"):
         InventionCounts(some, some, some, some, np.array([0, 0]))
 
 
 def test_claims_are_counted_per_caption_however_many_a_scene_has() -> None:
     facts, claims, correct = np.array([5, 9]), np.array([4, 6]), np.array([3, 6])
-    once = fact_shares(FactCounts(facts, claims, correct, np.array([1, 1])))
-    often = fact_shares(FactCounts(8 * facts, 8 * claims, 8 * correct, np.array([8, 8])))
+    once = fact_shares(InventionCounts(facts, claims, correct, np.array([1, 1]), claims - correct))
+    eight = [8 * each for each in (facts, claims, correct, np.array([1, 1]), claims - correct)]
+    often = fact_shares(InventionCounts(*eight))
     assert once == often
     assert once["claims_per_caption"] == 5
     assert once["scenes"] == 2
@@ -73,7 +73,7 @@ def test_claims_are_counted_per_caption_however_many_a_scene_has() -> None:
 
 def test_silence_has_no_share_of_false_claims(tmp_path: Path) -> None:
     none = np.zeros(3, int)
-    shares = fact_shares(FactCounts(np.array([4, 4, 4]), none, none, none + 1))
+    shares = fact_shares(InventionCounts(np.array([4, 4, 4]), none, none, none + 1, none))
     assert shares["coverage"] == 0
     assert math.isnan(shares["hallucination"])
     summary = {"references": shares, "start": shares, "trained": shares}
@@ -95,7 +95,7 @@ def test_a_row_read_from_a_summary_is_the_row_that_was_written(tmp_path: Path) -
     nothing = np.zeros(3, int)
     rows = {
         "measured": fact_shares(counts(np.random.default_rng(0), 0.5, 0.1)),
-        "silent": fact_shares(FactCounts(nothing + 4, nothing, nothing, nothing + 1)),
+        "silent": fact_shares(InventionCounts(nothing + 4, nothing, nothing, nothing + 1, nothing)),
     }
     write_summary(tmp_path / "summary.json", rows)
     read = {
@@ -105,5 +105,7 @@ def test_a_row_read_from_a_summary_is_the_row_that_was_written(tmp_path: Path) -
     assert read["measured"] == rows["measured"]
     assert read["silent"]["hallucination"] is None
     assert shares_table(read) == shares_table(rows)
+    with pytest.raises(JsonError, match="measured: invented_share: field required"):
+        as_record(FactRow, dict(list(rows["measured"].items())[:6]), "measured")
     with pytest.raises(JsonError, match="measured: coverage"):
         as_record(FactRow, {**rows["measured"], "coverage": "much"}, "measured")

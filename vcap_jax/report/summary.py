@@ -13,7 +13,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, NotRequired
+from typing import Annotated, Literal, get_args
 
 import numpy as np
 from pydantic_core import to_jsonable_python
@@ -62,22 +62,20 @@ class InventionCounts(FactCounts):
             raise ValueError("inventions must be counted for each scene")
 
 
-def fact_values(counts: FactCounts) -> dict[str, Value]:
+def fact_values(counts: InventionCounts) -> dict[str, Value]:
     """coverage, hallucination, claims_per_caption (facts that a caption claims, on average over all captions of all
-    scenes) and, of ``InventionCounts``, invented_share, each with its interval over the S scenes."""
-    values = {
+    scenes) and invented_share, each with its interval over the S scenes."""
+    return {
         "coverage": ratio(counts.correct, counts.facts),
         "hallucination": ratio(np.subtract(counts.claims, counts.correct), counts.claims),
         "claims_per_caption": ratio(counts.claims, counts.captions),
+        "invented_share": ratio(counts.invented, counts.claims),
     }
-    if isinstance(counts, InventionCounts):
-        values["invented_share"] = ratio(counts.invented, counts.claims)
-    return values
 
 
 class FactRow(TypedDict):
     """One row of a comparison. Shares and their intervals are null where nothing was claimed; read from a summary.json
-    they are that, made in this process they are NaN. invented_share: not there if it was not counted."""
+    they are that, made in this process they are NaN."""
 
     coverage: float | None
     hallucination: float | None
@@ -85,8 +83,8 @@ class FactRow(TypedDict):
     hallucination_interval: Sequence[float | None]
     claims_per_caption: float | None
     scenes: int
-    invented_share: NotRequired[float | None]
-    invented_share_interval: NotRequired[Sequence[float | None]]
+    invented_share: float | None
+    invented_share_interval: Sequence[float | None]
 
 
 Share = Literal["coverage", "hallucination", "invented_share"]
@@ -94,35 +92,33 @@ Share = Literal["coverage", "hallucination", "invented_share"]
 
 def fact_row(values: Mapping[str, Value]) -> FactRow:
     """One row of a comparison, out of ``fact_values``: the values, the intervals of the shares, how many scenes."""
-    coverage, hallucination = values["coverage"], values["hallucination"]
-    row: FactRow = {
+    coverage, hallucination, invented = (values[share] for share in get_args(Share))
+    return {
         "coverage": coverage.value,
         "hallucination": hallucination.value,
         "coverage_interval": [coverage.low, coverage.high],
         "hallucination_interval": [hallucination.low, hallucination.high],
         "claims_per_caption": values["claims_per_caption"].value,
         "scenes": coverage.n,
+        "invented_share": invented.value,
+        "invented_share_interval": [invented.low, invented.high],
     }
-    if (invented := values.get("invented_share")) is not None:
-        row["invented_share"] = invented.value
-        row["invented_share_interval"] = [invented.low, invented.high]
-    return row
 
 
 def measured_share(row: FactRow, share: Share) -> tuple[float, float, float] | None:
-    """A share of a row with the ends of its interval; None where nothing was claimed, or it was not counted."""
+    """A share of a row with the ends of its interval; None where nothing was claimed."""
     intervals = {
         "coverage": row["coverage_interval"],
         "hallucination": row["hallucination_interval"],
-        "invented_share": row.get("invented_share_interval", (None, None)),
+        "invented_share": row["invented_share_interval"],
     }
-    value, (low, high) = row.get(share), intervals[share]
+    value, (low, high) = row[share], intervals[share]
     if value is None or low is None or high is None or math.isnan(value):
         return None
     return value, low, high
 
 
-def fact_shares(counts: FactCounts) -> FactRow:
+def fact_shares(counts: InventionCounts) -> FactRow:
     """``fact_row`` of counts."""
     return fact_row(fact_values(counts))
 
@@ -135,16 +131,18 @@ def write_summary(path: str | Path, summary: Mapping[str, object]) -> None:
 
 def shares_table(rows: Mapping[str, FactRow]) -> str:
     """Rows of ``fact_shares`` by name, as text for a terminal, in per cent with intervals."""
-    columns: dict[Share, str] = {"coverage": "facts covered", "hallucination": "false claims"}
-    if any("invented_share" in shares for shares in rows.values()):
-        columns["invented_share"] = "of objects not there"
+    columns: dict[Share, str] = {
+        "coverage": "facts covered",
+        "hallucination": "false claims",
+        "invented_share": "of objects not there",
+    }
     lines = [["", *columns.values()]]
     for row, shares in rows.items():
         cells = []
         for share in columns:
             measured = measured_share(shares, share)
             if measured is None:
-                cells.append("nothing claimed" if share in shares else "not counted")
+                cells.append("nothing claimed")
             else:
                 value, low, high = measured
                 cells.append(f"{value:.1%} ({low:.1%} to {high:.1%})")
