@@ -22,30 +22,25 @@ from vcap_jax.rollout.engine import RolloutBatch
 from vcap_jax.rollout.slots import SampledGroup
 from vcap_jax.training.checkpoint import CheckpointError, HostArrays
 
-_NAMES = ("index", "tokens", "lengths", "truncated", "old")
 _SAMPLES = "samples"
-"""[groups, 8] uint8. Earlier versions did not keep it."""
+"""[groups, 8] uint8."""
+_NAMES = ("index", "tokens", "lengths", "truncated", "old", _SAMPLES)
 _LOGPROBS = "logprobs"
-"""The sampler's own, which are compared with ``old``. Earlier versions did not keep them."""
+"""The sampler's own, which are compared with ``old``. An engine may give none."""
 
 
 @dataclass(frozen=True)
 class KnownStep:
     """The captions of a step by the index of their group, and their log-probabilities [G, width] under the weights that
-    drew them.
-
-    samples: a digest of each group's sample; None in a checkpoint of an earlier version, which is taken at its word.
-    """
+    drew them. samples: a digest of each group's sample."""
 
     groups: Mapping[int, SampledGroup]
     old: Mapping[int, np.ndarray]
-    samples: Mapping[int, bytes] | None = None
+    samples: Mapping[int, bytes]
 
     def others_than(self, batch: GroupBatch[Example]) -> list[str]:
         """Ids of those samples of ``batch`` whose place in the step another sample had when the captions were
         drawn."""
-        if self.samples is None:
-            return []
         read = zip(batch.indices, batch.examples, strict=True)
         return [
             example.sample.id
@@ -80,20 +75,17 @@ def kept_step(
 
 def known_step(arrays: HostArrays) -> KnownStep:
     """The step that ``kept_step`` gave. Raises CheckpointError for other arrays."""
-    if arrays.keys() - {_SAMPLES, _LOGPROBS} != set(_NAMES):
+    if arrays.keys() - {_LOGPROBS} != set(_NAMES):
         raise CheckpointError(
             f"the captions drawn ahead are {', '.join(sorted(arrays))}, not {', '.join(_NAMES)}: start a new run folder"
         )
     indices = arrays["index"].tolist()
     logprobs = arrays.get(_LOGPROBS, [None] * len(indices))
     drawn = zip(indices, arrays["tokens"], arrays["lengths"], arrays["truncated"], logprobs, strict=True)
-    samples: dict[int, bytes] | None = None
-    if _SAMPLES in arrays:
-        samples = {index: row.tobytes() for index, row in zip(indices, arrays[_SAMPLES], strict=True)}
     return KnownStep(
         groups={index: SampledGroup(index, *rest) for index, *rest in drawn},
         old=dict(zip(indices, arrays["old"], strict=True)),
-        samples=samples,
+        samples={index: row.tobytes() for index, row in zip(indices, arrays[_SAMPLES], strict=True)},
     )
 
 
