@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -135,19 +136,36 @@ def test_nobody_at_work_is_refused(tmp_path, tasks):
         work(tasks, tmp_path, workers=0)
 
 
+def noted(key: str, seconds: float, *, complete: bool = True) -> str:
+    """A line of seconds.jsonl."""
+    by = {"code": "this code", "task": f"{key} as configured", "machine": "a CPU", "versions": "JAX 1"}
+    return json.dumps({"key": key, "seconds": seconds, "workers": 1, "complete": complete, **by}) + "\n"
+
+
 def test_time_left_goes_by_what_the_same_arm_took(tmp_path, tasks):
-    (tmp_path / "seconds.jsonl").write_text(
-        '{"key": "image/e2/7", "seconds": 30, "complete": false}\n{"key": "image/e2/7", "seconds": 20}\n'
-        '{"key": "image/e1/7", "seconds": 10}\n{"key": "image/e1/8", "seconds": 1, "complete": false}\n'
-    )
+    lines = [
+        noted("image/e2/7", 30, complete=False),
+        noted("image/e2/7", 20),
+        noted("image/e1/7", 10),
+        noted("image/e1/8", 1, complete=False),
+    ]
+    (tmp_path / "seconds.jsonl").write_text("".join(lines))
     both = [tasks.tasks["image/e2/0"], tasks.tasks["image/from_self/0"]]
     assert schedule.seconds_left(both, tmp_path) == pytest.approx(50 + 30)
 
 
 def test_a_line_that_a_full_disk_cut_off_is_passed_over(tmp_path, tasks):
-    whole = '{"key": "image/e1/7", "seconds": 10}\n'
+    whole = noted("image/e1/7", 10)
     (tmp_path / "seconds.jsonl").write_text(whole + '{"key": "image/e1/8", "sec')
-    assert schedule.spent(tmp_path).keys() == {"image/e1/7"}
+    assert schedule.spent(tmp_path).keys() == {"image/e1/7 as configured"}
     (tmp_path / "seconds.jsonl").write_text(whole + "torn\n")
     with pytest.raises(JsonError, match=r"seconds\.jsonl, line 2"):
+        schedule.spent(tmp_path)
+
+
+def test_a_line_that_does_not_say_which_task_it_is_of_is_refused(tmp_path):
+    (tmp_path / "seconds.jsonl").write_text(
+        '{"key": "image/e1/7", "seconds": 10, "workers": 1, "complete": true, "code": "VCap-JAX 1"}\n'
+    )
+    with pytest.raises(JsonError, match=r"seconds\.jsonl, line 1: task: field required"):
         schedule.spent(tmp_path)

@@ -46,7 +46,7 @@ def collect(plan: Plan, out: Path, known: Known = MappingProxyType({})) -> Known
     for task in plan.tasks.values():
         name = identity(task)
         if task.complete(out):
-            here, own = worlds[task.world], taken.get(name) or taken.get(task.key) or Spent(key=task.key)
+            here, own = worlds[task.world], taken.get(name) or Spent(key=task.key)
             by = own.versions or versions()
             found[name] = TaskResult(
                 rows=_rows(task, out, here),

@@ -144,8 +144,8 @@ def outstanding(plan: Plan, out: Path, known: Container[str] = ()) -> list[Task]
 @dataclass(frozen=True, kw_only=True)
 class Spent:
     """What a task took so far, all its starts together. seconds: those of starts that did not complete it included.
-    workers: tasks at a time. code, machine, versions: which did it, several where several started it; None where that
-    is not noted. complete: whether a start was."""
+    workers: tasks at a time. code, machine, versions: which did it, several where several started it. complete: whether
+    a start was. The defaults are those of a task of which nothing is noted."""
 
     key: str
     seconds: float | None = None
@@ -157,11 +157,10 @@ class Spent:
 
 
 def spent(out: Path) -> dict[str, Spent]:
-    """By the ``identity`` of every task that was started, for another configuration of the same key is another run; by
-    its key where an earlier version noted no more."""
+    """By the ``identity`` of every task that was started, for another configuration of the same key is another run."""
     by_task: dict[str, list[_Start]] = {}
     for start in _starts(out):
-        by_task.setdefault(start.task or start.key, []).append(start)
+        by_task.setdefault(start.task, []).append(start)
     return {
         name: Spent(
             key=starts[-1].key,
@@ -176,22 +175,22 @@ def spent(out: Path) -> dict[str, Spent]:
     }
 
 
-def _joined(told: Iterable[str | None]) -> str | None:
-    return " and ".join(dict.fromkeys(one for one in told if one is not None)) or None
+def _joined(told: Iterable[str]) -> str:
+    return " and ".join(dict.fromkeys(told))
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Start:
-    """A line of seconds.jsonl: one start of a task. What has a default was not noted by earlier versions."""
+    """A line of seconds.jsonl: one start of a task."""
 
     key: str
     seconds: float
-    workers: int = 1
-    complete: bool = True
-    code: str | None = None
-    task: str | None = None
-    machine: str | None = None
-    versions: str | None = None
+    workers: int
+    complete: bool
+    code: str
+    task: str
+    machine: str
+    versions: str
 
 
 def _starts(out: Path) -> list[_Start]:
