@@ -254,13 +254,6 @@ def test_another_overlap_holds_for_what_nobody_has_begun(tmp_path):
         assert items(1.0) == [[begun, other], [other]]
         assert items(1.0) == [[begun, other], [other]]
         assert items(0.0) == [[begun], [other]]
-        # A store of before did not note it; study.json says what the last start had.
-        with sqlite3.connect(tmp_path / "answers.sqlite") as db:
-            db.execute("DELETE FROM study WHERE key = 'overlap'")
-        assert items(1.0) == [[begun, other], [other]]
-        with sqlite3.connect(tmp_path / "answers.sqlite") as db:
-            db.execute("DELETE FROM study WHERE key = 'overlap'")
-        assert items(1.0) == [[begun, other], [other]]
 
 
 def test_an_annotators_items_are_listed_in_time_that_grows_with_their_number(tmp_path, monkeypatch):

@@ -33,7 +33,7 @@ from vcap_jax.human_eval.assignment import assign
 from vcap_jax.human_eval.errors import Conflict, RuleBroken, StudyError
 from vcap_jax.human_eval.protocol import Ranking, Verdict, check_rankings
 from vcap_jax.human_eval.store_schema import prepare
-from vcap_jax.human_eval.study import Settings, Study, read_settings, write_settings
+from vcap_jax.human_eval.study import Settings, Study, write_settings
 
 
 def utc_now() -> str:
@@ -107,8 +107,6 @@ class AnswerStore(StoredAnswers):
         nobody has begun are assigned anew. Who is named no more and only looked at an item has not begun it."""
         settings = study.settings
         noted = db.execute("SELECT value FROM study WHERE key = 'overlap'").fetchone()
-        # A store of before has no note; study.json is still as the last start left it.
-        before = noted[0] if noted else _overlap(read_settings(study.folder))
         overlap = _overlap(settings)
         db.execute("INSERT OR REPLACE INTO study VALUES ('overlap', ?)", (overlap,))
         people, marks = settings.annotators, ", ".join("?" * len(settings.annotators))
@@ -116,7 +114,7 @@ class AnswerStore(StoredAnswers):
             f"SELECT item FROM events WHERE item IS NOT NULL AND (action <> 'open' OR annotator IN ({marks}))"
         )
         named = {annotator for (annotator,) in db.execute("SELECT DISTINCT annotator FROM assignments")}
-        changed = named != set(people) or overlap != before
+        changed = named != set(people) or noted != (overlap,)
         if changed or db.execute(f"{begun} LIMIT 1", people).fetchone() is None:
             db.execute(f"DELETE FROM assignments WHERE item NOT IN ({begun})", people)
         freed = self._taken_from_the_gone(db, people)

@@ -24,8 +24,6 @@ from vcap_jax.human_eval.study import LINKS, Settings
 from vcap_jax.system.files import write_through
 from vcap_jax.system.json_values import JsonError, as_text, read_json_object
 
-FORMER_COOKIE = "vcap_study"
-"""Of every study, before cookies were named by theirs; whoever came in by it stays in."""
 OWNER = "owner"
 WHO = "X-Annotator"
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -101,7 +99,7 @@ class Access:
         self, tokens: Mapping[str, str], settings: Settings, hosts: Iterable[str], *, identity: str
     ) -> None:
         # Browsers keep the cookies of a host together, whatever the port: studies beside each other need two names.
-        self.cookie = f"{FORMER_COOKIE}_{identity}"
+        self.cookie = f"vcap_study_{identity}"
         self._people = {
             token: Person(name=name, role=_role(name, settings)) for name, token in tokens.items()
         }
@@ -124,8 +122,7 @@ class Access:
         """Status and reason; None for a request that may be answered."""
         if _split(f"//{request.headers.get('Host', '')}").hostname not in self._hosts:
             return 421, "this server does not answer to that name; see --name"
-        cookies = request.cookies
-        person = self.person(cookies.get(self.cookie, cookies.get(FORMER_COOKIE, "")))
+        person = self.person(request.cookies.get(self.cookie, ""))
         if person is not None:
             request[PERSON] = person
         changes = request.method not in ("GET", "HEAD")
