@@ -105,7 +105,7 @@ def test_a_second_start_need_not_load_the_captioner(loaded: Loaded, request_: Ev
 def test_a_run_that_has_trained_on_is_another_captioner(
     loaded: Loaded, request_: EvaluationRequest, run: RunFolder, asked: str | int | None
 ) -> None:
-    best = {"metric": "m", "best_is": "highest", "step": 100, "value": 1.0, "low": 1.0, "high": 1.0}
+    best = {"metric": "m", "best_is": "highest", "step": 100, "value": 1.0, "low": 1.0, "high": 1.0, "n": 9}
     (run.root / "best.json").write_text(json.dumps(best))
     request = replace(request_, step=asked)  # type: ignore[arg-type]
     evaluate(request, print)

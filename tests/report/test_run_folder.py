@@ -278,13 +278,11 @@ def test_a_run_is_only_gone_on_with_by_the_kind_that_began_it(tmp_path: Path) ->
         folder.claim("supervised")
 
 
-def test_evaluations_have_a_folder_each_and_older_runs_keep_theirs(tmp_path: Path) -> None:
-    new, old = RunFolder(tmp_path / "new"), RunFolder(tmp_path / "old")
-    (old.root / "heldout").mkdir(parents=True)
-    (old.root / "data").mkdir()
-    assert new.evaluation("heldout") == new.root / "evaluations" / "heldout"
-    assert old.evaluation("heldout") == old.root / "heldout"
-    assert old.evaluation("data") == old.root / "evaluations" / "data"
+def test_evaluations_have_a_folder_each(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    (folder.root / "data").mkdir(parents=True)
+    assert folder.evaluation("heldout") == folder.root / "evaluations" / "heldout"
+    assert folder.evaluation("data") == folder.root / "evaluations" / "data"
 
 
 def test_the_seconds_of_all_starts_add_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

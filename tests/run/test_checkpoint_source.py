@@ -46,7 +46,8 @@ def test_best_names_the_checkpoint_that_the_run_keeps_as_its_best(tmp_path: Path
             checkpoints.save(step, {"params": jnp.zeros(2)})
     with pytest.raises(CheckpointError, match=r"keeps no best checkpoint \(logging.keep_best\)"):
         checkpoint_source(str(folder.root), "best")
-    write_best(folder, Best(metric="judged/reward", best_is="highest", step=4, value=0.5, low=0.4, high=0.6))
+    best = Best(metric="judged/reward", best_is="highest", step=4, value=0.5, low=0.4, high=0.6, n=9)
+    write_best(folder, best)
     assert checkpoint_source(str(folder.root), "best").step == 4
     assert lineage(str(folder.root), "best").runs[0].source.step == 4
     assert checkpoint_source(str(folder.root)).step == 8

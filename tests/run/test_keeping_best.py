@@ -23,6 +23,7 @@ from vcap_jax.run.config import LoggingConfig, RunConfig
 from vcap_jax.run.inputs import check_inputs
 from vcap_jax.run.keeping_best import BestKeeper, best_row, kept_steps
 from vcap_jax.system.files import write_json
+from vcap_jax.system.json_values import JsonError
 
 
 def results(step: int, value: float, n: int = 9, **more: Any) -> dict[str, Results]:
@@ -84,12 +85,12 @@ def test_an_evaluation_of_clearly_fewer_samples_than_the_best_is_not_compared(tm
     assert said == ["step 40 is not compared: judged/reward is of 1 of 200 samples"]
     assert not is_best(60, 0.72, 179)
     assert is_best(80, 0.71, 180)
-    # What an earlier version noted does not say of how many samples it was.
+    assert not is_best(100, 0.7, 200)
     noted = json.loads((tmp_path / "best.json").read_text())
     assert noted.pop("n") == 180
     write_json(tmp_path / "best.json", noted)
-    assert not is_best(100, 0.7, 200)
-    assert is_best(120, 0.72, 100)
+    with pytest.raises(JsonError, match=r"best\.json: n: field required"):
+        is_best(120, 0.72, 200)
 
 
 def test_an_evaluation_of_clearly_fewer_samples_than_the_start_is_not_compared(tmp_path: Path) -> None:

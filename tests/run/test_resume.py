@@ -56,7 +56,7 @@ def test_the_state_of_the_start_is_gone_before_that_of_the_checkpoint_is_read(
     for when, step in (("start", 0), ("step-2", 2), ("step-6", 6)):
         evaluated = Results(evaluator="judged", when=when, step=step, metrics={}, items=0, failed=0)
         evaluated.write(folder.evaluation("judged") / f"{when}.json")
-    best = Best(metric="judged/reward", best_is="highest", step=6, value=0.5, low=0.4, high=0.6)
+    best = Best(metric="judged/reward", best_is="highest", step=6, value=0.5, low=0.4, high=0.6, n=9)
     write_best(folder, best)
     monkeypatch.setattr(Checkpointer, "restore", watched)
     monkeypatch.setattr("vcap_jax.run.resume.GroupIterator.set_state", lambda self, state: None)

@@ -21,7 +21,7 @@ _FILE = "best.json"
 @dataclass(frozen=True, kw_only=True)
 class Best:
     """metric: EVALUATOR/METRIC. best_is: "highest" or "lowest". value: of the metric after ``step`` updates, with its
-    interval, NaN where it has none. n: samples that it is over; 0 where an earlier version noted it, which did not say.
+    interval, NaN where it has none. n: samples that it is over.
     start: the metric's value before the first; None where it is not known."""
 
     metric: str
@@ -30,7 +30,7 @@ class Best:
     value: float
     low: Measured
     high: Measured
-    n: int = 0
+    n: int
     start: float | None = None
 
     def beats(self, other: Best) -> bool:

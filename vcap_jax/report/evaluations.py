@@ -114,5 +114,4 @@ def forget_after(folder: RunFolder, step: int, *, total: int) -> tuple[str, ...]
 
 def _folders(folder: RunFolder) -> list[Path]:
     everywhere = folder.root / "evaluations"
-    names = {entry.name for entry in everywhere.iterdir()} if everywhere.is_dir() else set()
-    return [each for name in sorted(names | {"heldout"}) if (each := folder.evaluation(name)).is_dir()]
+    return sorted(each for each in everywhere.iterdir() if each.is_dir()) if everywhere.is_dir() else []

@@ -94,9 +94,6 @@ class RunFolder:
 
     def evaluation(self, name: str) -> Path:
         """Where the evaluator of that name keeps what it captioned and found."""
-        begun_before = self.root / name
-        if name == "heldout" and begun_before.is_dir():  # by a version that knew no other evaluator
-            return begun_before
         return self.root / "evaluations" / name
 
     @contextmanager
