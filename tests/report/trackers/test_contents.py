@@ -28,6 +28,7 @@ def test_a_row_is_given_under_both_names() -> None:
         "note": "text",
         "judge/0/rate": math.inf,
         "eval/judged/reward": 0.9,
+        "seconds/evaluation": 3.0,
     }
     assert tracked(row, groups=12) == {
         "reward": 0.5,

@@ -40,15 +40,15 @@ _COMPONENT = re.compile(r"reward/(?!mean$|std$)(.+)")
 
 
 def tracked(row: Mapping[str, object], *, groups: int) -> dict[str, float]:
-    """The numbers of a row of metrics.jsonl under both names; what is no finite number is left out, and columns of
-    evaluations, of which ``evaluation_values`` has more.
+    """The numbers of a row of metrics.jsonl under both names; what is no finite number is left out, and what the row
+    has only after an evaluation: its seconds, and its columns, of which ``evaluation_values`` has more.
 
     groups: of a step. A component of the reward, ``reward/NAME``, is ``rewards/NAME/mean`` to them.
     """
     ours = {
         name: float(value)
         for name, value in row.items()
-        if name != "step"
+        if name not in ("step", "seconds/evaluation")
         and not name.startswith("eval/")
         and isinstance(value, int | float)
         and math.isfinite(value)
