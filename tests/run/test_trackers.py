@@ -10,9 +10,10 @@ import re
 import struct
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -24,8 +25,9 @@ from vcap_jax.report.evaluations import Results
 from vcap_jax.report.intervals import Value
 from vcap_jax.report.metrics import MetricsWriter
 from vcap_jax.report.run_folder import RunFolder
-from vcap_jax.report.samples import Sample, SampleCandidate, picture
-from vcap_jax.report.trackers.config import TrackersConfig
+from vcap_jax.report.samples import Sample, SampleCandidate, SamplesWriter, picture
+from vcap_jax.report.trackers.config import PACKAGES, TrackersConfig
+from vcap_jax.report.trackers.dashboards import TrackedRun
 from vcap_jax.run.config import RunConfig
 from vcap_jax.run.inputs import check_inputs
 from vcap_jax.run.trackers import Trackers
@@ -153,6 +155,32 @@ def test_what_a_tracker_lacks_of_the_folder_it_is_given_first(tmp_path: Path) ->
     assert [step for step, _ in scalars["eval/judged/reward"]] == [0, 2]
 
 
+def test_a_tracker_that_is_added_later_gets_the_earlier_samples_too(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboardX")
+    train(tmp_path, [], range(1, 4))
+    shown = SamplesWriter(tmp_path / "samples.jsonl")
+    shown.write([sample(1), sample(3), sample(3)])
+    shown.close()
+    train(tmp_path, ["tensorboard"], range(4, 4))
+    _, others = on_the_board(tmp_path)
+    images = [(step, value.tag) for step, value in others if value.HasField("image")]
+    assert images == [(1, "samples/1"), (3, "samples/1"), (3, "samples/2")]
+
+
+def test_an_evaluation_that_was_made_anew_takes_the_earlier_ones_place(tmp_path: Path) -> None:
+    """The board kept the figures of the first judge for good."""
+    pytest.importorskip("tensorboardX")
+    train(tmp_path, ["tensorboard"], range(1, 4), pictures=False, evaluate=2)
+    path = tmp_path / "evaluations" / "judged" / "step-2.json"
+    replace(results(2, "step-2"), metrics=results(7, "x").metrics).write(path)
+    for _ in range(2):  # the second time there is nothing to do
+        train(tmp_path, ["tensorboard"], range(4, 4), pictures=False)
+        scalars, _ = on_the_board(tmp_path)
+        assert scalars["eval/judged/reward"] == [(0, 0.0), (2, 7.0)]
+        assert [step for step, _ in scalars["reward"]] == [1, 2, 3]
+    assert len(list((tmp_path / "tensorboard").iterdir())) == 2
+
+
 def test_what_a_follower_has_measured_meanwhile_is_given_at_the_end_once(tmp_path: Path) -> None:
     pytest.importorskip("tensorboardX")
     given = trackers(tmp_path, "tensorboard")
@@ -234,6 +262,75 @@ def test_a_package_that_is_missing_is_told_before_work_with_the_command(
 def test_without_trackers_nothing_is_left(tmp_path: Path) -> None:
     train(tmp_path, [], range(1, 3))
     assert [path.name for path in tmp_path.iterdir()] == ["metrics.jsonl"]
+
+
+# -- Trackers that never rewind
+
+
+class Killed(BaseException):
+    """A kill, which nothing catches."""
+
+
+class Board:
+    """A dashboard that only adds. had: names and steps that it was given. ends_at: the step that a kill comes in."""
+
+    rewinds = False
+    had: ClassVar[list[tuple[str, int]]]
+    ends_at: ClassVar[int | None]
+
+    def __init__(self, run: TrackedRun) -> None:
+        pass
+
+    def scalars(self, step: int, values: Mapping[str, float]) -> None:
+        if step == self.ends_at:
+            raise Killed
+        self.had.extend((name, step) for name in values)
+
+    def picture(self, *args: Any) -> None:
+        pass
+
+    def flush(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def boards(monkeypatch: pytest.MonkeyPatch) -> dict[Any, type[Board]]:
+    """By name, without their packages."""
+    made = {name: type(name, (Board,), {"had": [], "ends_at": None}) for name in ("wandb", "trackio")}
+    for name in made:
+        monkeypatch.setitem(PACKAGES, name, "json")  # type: ignore[index]
+    monkeypatch.setattr("vcap_jax.run.trackers._KINDS", made)
+    return made
+
+
+def test_a_step_is_not_given_again_to_one_that_had_it_when_another_held_the_run_up_and_it_was_killed(
+    tmp_path: Path, boards: dict[Any, type[Board]]
+) -> None:
+    boards["trackio"].ends_at = 3
+    with pytest.raises(Killed):
+        train(tmp_path, ["wandb", "trackio"], range(1, 4), evaluate=2)
+    boards["trackio"].ends_at = None
+    train(tmp_path, ["wandb", "trackio"], range(3, 5))
+    for board in boards.values():
+        assert [step for name, step in board.had if name == "reward"] == [1, 2, 3, 4]
+        assert [step for name, step in board.had if name == "eval/judged/reward"] == [0, 2]
+
+
+def test_of_an_evaluation_made_anew_it_is_told_once_which_tracker_keeps_the_earlier_one(
+    tmp_path: Path, boards: dict[Any, type[Board]]
+) -> None:
+    train(tmp_path, ["wandb"], range(1, 4), evaluate=2)
+    path = tmp_path / "evaluations" / "judged" / "step-2.json"
+    replace(results(2, "step-2"), metrics=results(7, "x").metrics).write(path)
+    (told,) = train(tmp_path, ["wandb"], range(4, 4))
+    assert told.startswith(
+        "the tracker wandb can replace nothing, and keeps what judged/step-2 came to before:"
+    )
+    assert train(tmp_path, ["wandb"], range(4, 5)) == []
+    assert [step for name, step in boards["wandb"].had if name == "eval/judged/reward"] == [0, 2]
 
 
 # -- Weights & Biases, trackio

@@ -6,8 +6,9 @@ tracker lacks is given first: steps that a kill kept from it, or all of them to 
 
 from __future__ import annotations
 
+import json
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -17,7 +18,7 @@ from vcap_jax.parallel.processes import Processes
 from vcap_jax.report.evaluations import Results, evaluations_of
 from vcap_jax.report.metrics import read_metrics
 from vcap_jax.report.run_folder import RunFolder
-from vcap_jax.report.samples import Sample
+from vcap_jax.report.samples import Sample, SampleRow, SampleRows
 from vcap_jax.report.trackers.config import TrackerName, TrackersConfig, check_trackers
 from vcap_jax.report.trackers.contents import described, evaluation_values, strip, tracked
 from vcap_jax.report.trackers.dashboards import (
@@ -28,6 +29,7 @@ from vcap_jax.report.trackers.dashboards import (
     WandbTracker,
 )
 from vcap_jax.run.config import RunConfig
+from vcap_jax.system.digests import digest_of
 from vcap_jax.system.files import write_json
 from vcap_jax.system.json_records import read_record
 from vcap_jax.system.waiting import Waiting, told_beside
@@ -44,11 +46,18 @@ _KINDS: Mapping[TrackerName, type[Tracker]] = {
 
 @dataclass
 class _Given:
-    """What a tracker has: id of the run there, the last step, and evaluations by "NAME/WHEN" with their steps."""
+    """What a tracker has: id of the run there, the last step, and evaluations by "NAME/WHEN" with their steps and
+    digests of their values."""
 
     id: str
     step: int = 0
     evaluations: dict[str, int] = field(default_factory=dict)
+    values: dict[str, str] = field(default_factory=dict)
+
+    def stale(self, results: Results) -> bool:
+        """Whether it has an evaluation whose values were others."""
+        digest = _digest(results)
+        return _key(results) in self.evaluations and self.values.get(_key(results), digest) != digest
 
 
 class Trackers:
@@ -70,16 +79,8 @@ class Trackers:
 
     def begin(self, done: int) -> None:
         """Training goes on after ``done`` steps: steps after it will come again."""
-        rows = [row for row in read_metrics(self._folder.metrics) if int(row["step"]) <= done]
         for name in list(self._working):
-            given = self._of(name)
-            if _KINDS[name].rewinds and given.step > done:
-                given.step = done
-                given.evaluations = {key: step for key, step in given.evaluations.items() if step <= done}
-                self._close(name)
-            for row in rows:
-                self._guarded(name, partial(self._row, name, int(row["step"]), row, ()))
-            self._guarded(name, partial(self._measured, name, done))
+            self._guarded(name, partial(self._catch_up, name, done))
         self._keep()
 
     def step(self, step: int, row: Mapping[str, object], samples: Sequence[Sample] = ()) -> None:
@@ -94,7 +95,7 @@ class Trackers:
         """Ends all, which first get what a follower has measured meanwhile; waits for what they still send."""
         begun = list(self._open)
         for name in begun:
-            self._guarded(name, partial(self._measured, name, self._of(name).step))
+            self._guarded(name, partial(self._catch_up, name, self._of(name).step))
             if name in self._working:
                 self._guarded(name, partial(self._close, name))
             else:  # it has failed, which was told
@@ -104,7 +105,7 @@ class Trackers:
             self._keep()
 
     def _row(
-        self, name: TrackerName, step: int, row: Mapping[str, object], samples: Sequence[Sample]
+        self, name: TrackerName, step: int, row: Mapping[str, object], samples: Iterable[Sample]
     ) -> None:
         given = self._of(name)
         if step <= given.step:
@@ -115,22 +116,43 @@ class Trackers:
             tracker.picture(step, f"samples/{place}", strip(sample), described(sample))
         tracker.flush()
         given.step = step
+        self._keep()  # now, and not when the others have it too: a kill meanwhile must not give it twice
 
-    def _measured(self, name: TrackerName, done: int) -> None:
-        """Gives the evaluations that the folder has of the first ``done`` steps, whoever made them."""
-        for several in evaluations_of(self._folder).values():
-            for one in several:
-                if (one.step or 0) <= done:
-                    self._results(name, one)
+    def _catch_up(self, name: TrackerName, done: int) -> None:
+        """Gives what the folder has of the first ``done`` steps and the tracker lacks, whoever made it. One that
+        rewinds drops what is of later steps, and goes back to before an evaluation that was made anew."""
+        given, everything = self._of(name), evaluations_of(self._folder).values()
+        evaluations = [one for several in everything for one in several if (one.step or 0) <= done]
+        stale = [one for one in evaluations if given.stale(one)]
+        if _KINDS[name].rewinds and (stale or given.step > done):
+            given.step = min(done, given.step, *((one.step or 0) - 1 for one in stale))
+            given.evaluations = {key: step for key, step in given.evaluations.items() if step <= given.step}
+            self._close(name)
+        elif stale:
+            given.values |= {_key(one): _digest(one) for one in stale}
+            self._say(
+                f"the tracker {name} can replace nothing, and keeps what {', '.join(map(_key, stale))} came to before: "
+                "the run folder has what it comes to now"
+            )
+        rows = {step: row for row in read_metrics(self._folder.metrics) if (step := int(row["step"])) <= done}
+        shown: dict[int, list[SampleRow]] = {}
+        if max(rows, default=0) > given.step:
+            for sample in SampleRows(self._folder.samples).update():
+                shown.setdefault(sample.step, []).append(sample)
+        for step, row in rows.items():
+            self._row(name, step, row, (sample.read() for sample in shown.get(step, ())))
+        for one in evaluations:
+            self._results(name, one)
 
     def _results(self, name: TrackerName, results: Results) -> None:
-        given, key = self._of(name), f"{results.evaluator}/{results.when}"
+        given, key = self._of(name), _key(results)
         if key in given.evaluations:
             return
         tracker = self._opened(name)
         tracker.scalars(results.step or 0, evaluation_values(results))
         tracker.flush()
-        given.evaluations[key] = results.step or 0
+        given.evaluations[key], given.values[key] = results.step or 0, _digest(results)
+        self._keep()
 
     def _opened(self, name: TrackerName) -> Tracker:
         if name not in self._open:
@@ -168,7 +190,6 @@ class Trackers:
     def _each(self, work: Callable[[TrackerName], None]) -> None:
         for name in list(self._working):
             self._guarded(name, partial(work, name))
-        self._keep()
 
     def _waited_for(self, name: TrackerName) -> AbstractContextManager[None]:
         """Has it told for whom the run waits, if it is for long."""
@@ -181,6 +202,14 @@ class Trackers:
         if self._config.trackers.use:
             rows = {name: asdict(given) for name, given in self._given.items()}
             write_json(self._folder.root / _FILE, rows)
+
+
+def _key(results: Results) -> str:
+    return f"{results.evaluator}/{results.when}"
+
+
+def _digest(results: Results) -> str:
+    return digest_of(json.dumps(evaluation_values(results), sort_keys=True))
 
 
 @contextmanager
