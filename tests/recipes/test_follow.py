@@ -69,7 +69,8 @@ class Run:
             checkpoints.existing_step(request.step)
         self.asked.append(request.step)
         folder.mkdir(parents=True)
-        row = {"metrics": {"clair": VALUE.row()}, "items": 5, "failed": 1}
+        row = {"metrics": {"clair": VALUE.row()}, "items": 5, "failed": 1, "seconds": {"judge": 1.0}}
+        row |= {"mode": "strict", "endpoints": {"judge": {"model": "judge-8b"}}}
         (folder / "results.json").write_text(json.dumps(row))
         return {"capmas": folder}
 
@@ -86,6 +87,7 @@ def test_every_checkpoint_is_evaluated_once_until_the_run_has_ended(tmp_path: Pa
         (step, f"step-{step}", 5, 1) for step in (2, 4, 6)
     ]
     assert found[0].metrics == {"clair": VALUE}
+    assert found[0].asked == {"mode": "strict", "endpoints": {"judge": {"model": "judge-8b"}}}
     assert (run.folder.root / "followed" / "step-4" / "capmas" / "results.json").exists()
     # Begun again, it goes through those that are there, and finds all done.
     assert run.follow() == []

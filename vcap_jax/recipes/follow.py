@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from vcap_jax.configuration import load_config
-from vcap_jax.evals.benchmarks.results import RESULTS
+from vcap_jax.evals.benchmarks.results import RESULTS, asked
 from vcap_jax.evals.protocol import EvaluatorError
 from vcap_jax.recipes.evaluate import NothingMeasured, evaluate
 from vcap_jax.recipes.evaluation_request import CAPTIONS, EvaluationRequest, Say
@@ -130,8 +130,10 @@ class _Following:
             return
         self._through = True
         for name in one.benchmarks:
-            path, about = one.out / name / RESULTS, {"evaluator": name, "when": f"step-{step}", "step": step}
-            found = as_record(Results, read_json_object(path) | about, str(path))
+            path = one.out / name / RESULTS
+            row = read_json_object(path)
+            about = {"evaluator": name, "when": f"step-{step}", "step": step, "asked": asked(row)}
+            found = as_record(Results, row | about, str(path))
             found.write(run.evaluation(name) / f"step-{step}.json")
         if _figures(one) != before:
             self.done.append(step)

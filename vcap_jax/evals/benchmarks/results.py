@@ -20,6 +20,7 @@ from vcap_jax.system.words import word_count
 
 REQUEST, RESULTS, ITEMS, WORST = "request.json", "results.json", "items.jsonl", "worst.html"
 
+_ASKED = ("benchmark", "mode", "samples", "data", "reading", "endpoints", "prompts", "request", "stages")
 _FRAMES = 6
 _EDGE = 360
 _WORST = 40
@@ -57,6 +58,11 @@ def results_row(
         "cost": cost(evaluation.stages),
         "seconds": {name: round(value, 3) for name, value in seconds.items()},
     }
+
+
+def asked(row: JsonObject) -> JsonDict:
+    """What ``Evaluation.asked`` was of the evaluation that left this results.json."""
+    return {key: row[key] for key in _ASKED if key in row}
 
 
 def cut_off(captions: Sequence[Captions]) -> int | None:
