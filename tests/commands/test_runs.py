@@ -31,6 +31,34 @@ def test_runs_of_two_judges_are_two_arms(tmp_path: Path, capsys: pytest.CaptureF
     assert "judge.model=judge-32b" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("config", ["", "seed: [0", "3"])
+def test_a_broken_run_and_one_that_has_not_begun_are_named_and_the_rest_is_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], config: str
+) -> None:
+    write_run(tmp_path / "runs" / "good", 0, 0.3)
+    broken = write_run(tmp_path / "runs" / "broken", 1, 0.4)
+    (broken / "config.yaml").write_text(config)
+    recipe = write_run(tmp_path / "runs" / "recipe" / "e1", 2, 0.5).parent
+    inside = tmp_path / "runs" / "good" / "wandb" / "files"
+    for folder in (tmp_path / "runs" / "waiting", recipe, recipe / "e2", inside):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "config.yaml").write_text("seed: 0")
+    assert main([str(tmp_path / "runs")]) == 1
+    said, told = capsys.readouterr()
+    assert "0.4 (0.3 to 0.5)" in said
+    left_out, waiting = told.splitlines()
+    assert left_out.startswith(f"{broken} is left out: {broken / 'config.yaml'} is damaged")
+    assert waiting == f"not begun, without a step so far: {recipe / 'e2'}, {tmp_path / 'runs' / 'waiting'}"
+
+
+def test_where_no_run_has_begun_that_is_all_that_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "config.yaml").write_text("seed: 0")
+    assert main([str(tmp_path)]) == 1
+    assert capsys.readouterr().err == f"not begun, without a step so far: {tmp_path}\n"
+
+
 def test_a_folder_without_runs_is_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(tmp_path)]) == 1
     assert "no run there or below" in capsys.readouterr().err

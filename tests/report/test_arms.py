@@ -120,20 +120,34 @@ def test_rounds_of_several_seeds_are_one_arm_though_each_has_its_own_pool(
         write_run(
             recipe / "self" / "student", seed, 0.5, sft={"captions": str(recipe / "self" / "best.jsonl")}
         )
+        (recipe / "config.yaml").touch()
     found = arms(tmp_path)
     assert [len(arm.runs) for arm in found] == [2, 2, 2]
     assert {arm.label for arm in found} == {
         (),
         ("data.references=pools/e1.jsonl",),
-        ("sft.captions=best.jsonl",),
+        ("sft.captions=self/best.jsonl",),
     }
 
 
+def test_students_of_two_teachers_are_two_arms(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").touch()
+    for teacher in ("self", "e1"):
+        captions = str(tmp_path / teacher / "best.jsonl")
+        write_run(tmp_path / teacher / "student", 0, 0.5, sft={"captions": captions})
+    assert sorted(arm.label for arm in arms(tmp_path)) == [
+        ("sft.captions=e1/best.jsonl",),
+        ("sft.captions=self/best.jsonl",),
+    ]
+
+
 def test_runs_of_one_pool_are_one_arm_wherever_they_lie(tmp_path: Path) -> None:
-    for place, pool in (("a", "/pools/e1.jsonl"), ("deep/er/b", "/pools/e1.jsonl")):
-        write_run(tmp_path / place, len(place), 0.5, data={"references": pool})
-    (arm,) = arms(tmp_path)
-    assert len(arm.runs) == 2
+    for pool in ("/pools/e1.jsonl", str(tmp_path / "e1.jsonl")):
+        for place in ("a", "deep/er/b"):
+            name = Path(pool).parent.name
+            write_run(tmp_path / name / place, len(place), 0.5, data={"references": pool})
+        (arm,) = arms(tmp_path / name)
+        assert len(arm.runs) == 2
 
 
 def test_a_step_without_a_reward_and_a_figure_of_nothing_leave_the_others(tmp_path: Path) -> None:
@@ -182,6 +196,74 @@ def test_runs_of_different_judges_are_different_arms_though_no_setting_names_the
     found = arms_of([*runs, read_run(other)])
     assert [[run.folder.name for run in arm.runs] for arm in found] == [["a", "b", "c", "e"], ["d"], ["f"]]
     assert [arm.label for arm in found] == [(), ("judge.model=judge-32b",), ("reward.family=random",)]
+
+
+def benchmark(run: Path, step: int, judge: str | None, clair: float, **about: Any) -> None:
+    """As a follower leaves it; of an earlier one nobody knows the judge."""
+    asked = {"endpoints": {"judge": {"model": judge, "urls": [run.name]}}, "prompts": {"clair": "1"}} | about
+    value = Value(value=clair, low=clair, high=clair, n=9, method="")
+    of = Results(
+        evaluator="capmas",
+        when=f"step-{step}",
+        step=step,
+        metrics={"clair": value},
+        items=9,
+        failed=0,
+        asked={} if judge is None else asked,
+    )
+    of.write(run / "evaluations" / "capmas" / f"step-{step}.json")
+
+
+def test_figures_of_a_benchmark_by_different_judges_are_never_one_mean(tmp_path: Path) -> None:
+    """Nor are a start and a now, where a follower was ended before it had been through all steps."""
+    judges = {"a": "judge-8b", "b": "judge-8b", "c": "judge-32b", "d": None}
+    for seed, (name, judge) in enumerate(judges.items()):
+        run = write_run(tmp_path / name, seed)
+        benchmark(run, 10, judge, 40 + seed)
+        benchmark(run, 20, "judge-8b" if name == "c" else judge, 50 + seed)
+    (arm,) = arms(tmp_path)
+    found = {name: of for name, of in arm.spreads().items() if name.startswith("capmas")}
+    assert {name: (of.start, of.now, of.runs) for name, of in found.items()} == {
+        "capmas (judge.model=judge-8b)/clair": (None, 51, 3),
+        "capmas (judge.model=judge-32b)/clair": (None, 42, 1),
+        "capmas (judge not noted)/clair": (None, 53, 1),
+    }
+    assert "capmas (judge.model=judge-8b)/clair" in as_text([arm])
+    (alone,) = arms(tmp_path / "a")
+    assert "capmas/clair" in alone.spreads()
+
+
+def test_other_prompts_of_a_benchmark_are_no_less_apart(tmp_path: Path) -> None:
+    for seed, prompts in enumerate(({"clair": "1", "caption": "1"}, {"clair": "1"}, {"clair": "2"})):
+        benchmark(write_run(tmp_path / f"s{seed}", seed), 20, "judge-8b", 50, prompts=prompts)
+    (arm,) = arms(tmp_path)
+    found = {name: of.runs for name, of in arm.spreads().items() if name.startswith("capmas")}
+    assert list(found.values()) == [2, 1]
+    assert all(name.startswith("capmas (prompts=") for name in found)
+
+
+def test_a_seed_that_counts_twice_is_told_with_both_folders(tmp_path: Path) -> None:
+    for name, seed in (("a", 0), ("b", 1), ("copy", 0)):
+        write_run(tmp_path / name, seed, 0.5)
+    told = as_text(arms(tmp_path))
+    assert f"seed 0 counts twice in A, as {tmp_path / 'a'} and {tmp_path / 'copy'}: leave one out" in told
+    (tmp_path / "copy" / "metrics.jsonl").unlink()
+    assert "twice" not in as_text(arms(tmp_path))
+
+
+def test_a_panel_of_one_arm_among_several_says_which(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[Any] = []
+    monkeypatch.setattr(
+        "vcap_jax.report.arms_page.save_figure",
+        lambda figure, path: (drawn.append(figure), path.write_bytes(b"")),
+    )
+    for seed, end in ((0, 0.5), (1, None)):
+        write_run(tmp_path / f"s{seed}", seed, end, grpo={"beta": seed})
+    (tmp_path / "s1" / "evaluations" / "heldout" / "step-0.json").unlink()
+    for places, told in ((tmp_path, [["A"], ["A", "B"]]), (tmp_path / "s0", [None, None])):
+        write_arms_page(tmp_path / "index.html", arms(places))
+        legends = [axes.get_legend() for axes in drawn[-1].axes[:2]]
+        assert [legend and [text.get_text() for text in legend.get_texts()] for legend in legends] == told
 
 
 def test_a_run_at_work_stands_beside_others(tmp_path: Path) -> None:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
 
 from vcap_jax.report.evaluations import Results, evaluations_of
 from vcap_jax.report.metrics import Row, read_metrics
 from vcap_jax.report.run_folder import RunFolder, RunFolderError, flat_settings, within
-from vcap_jax.system.json_values import JsonObject, JsonValue
+from vcap_jax.system.digests import digest_of
+from vcap_jax.system.json_values import JsonDict, JsonObject, JsonValue, as_object
 
 REWARD = "reward/mean"
 _CAPTIONS = ("data.references", "sft.captions")
@@ -97,6 +100,11 @@ class Arm:
         done = [run.steps for run in self.runs]
         return min(done), max(done)
 
+    @property
+    def twice(self) -> list[tuple[PastRun, PastRun]]:
+        """Runs of one seed, each of which counts: one may be a copy of the other."""
+        return [(one, other) for one, other in pairwise(self.runs) if one.seed == other.seed]
+
     def spreads(self) -> dict[str, Spread]:
         """Every figure that one of the runs has."""
         by_run = [run.figures() for run in self.runs]
@@ -105,17 +113,31 @@ class Arm:
 
 
 def find_runs(places: Sequence[str | Path]) -> list[Path]:
-    """The run folders among ``places`` and below them, each once. Raises RunFolderError for a place without any."""
+    """The folders of runs that have begun among ``places`` and below them, each once. Raises RunFolderError for a place
+    without any run."""
     found: dict[Path, None] = {}
     for place in map(Path, places):
         here = sorted(path.parent for path in place.rglob("metrics.jsonl"))
         here = [folder for folder in here if (folder / "config.yaml").exists()]
-        if not here:
+        if not here and not not_begun([place], ()):
             raise RunFolderError(
                 f"{place}: no run there or below, a folder with config.yaml and metrics.jsonl"
             )
         found.update(dict.fromkeys(folder.resolve() for folder in here))
     return list(found)
+
+
+def not_begun(places: Sequence[str | Path], runs: Sequence[Path]) -> list[Path]:
+    """The folders among ``places`` and below them of runs that have no metrics yet. runs: those that have some."""
+    found: list[Path] = []
+    for folder in sorted(
+        {path.parent.resolve() for place in places for path in Path(place).rglob("config.yaml")}
+    ):
+        # A recipe's folder has runs below it, and what is inside of a run, such as of its trackers, is none.
+        of_runs = any(run.is_relative_to(folder) or folder.is_relative_to(run) for run in runs)
+        if not of_runs and not any(folder.is_relative_to(other) for other in found):
+            found.append(folder)
+    return found
 
 
 def read_run(folder: Path, ignored: Collection[str] = (), *, judge: str | None = None) -> PastRun:
@@ -128,10 +150,12 @@ def read_run(folder: Path, ignored: Collection[str] = (), *, judge: str | None =
     settings = dict(flat_settings(run.written_config()))
     for key in _CAPTIONS:
         if isinstance(pool := settings.get(key), str):
-            whole, recipe = Path(pool).absolute(), folder.absolute().parent
-            if whole.is_relative_to(recipe):
+            whole = Path(pool).resolve()
+            for recipe in folder.resolve().parents[:2]:
                 # What a recipe has made lies in its folder, and another seed's recipe has made the same.
-                settings[key] = str(whole.relative_to(recipe))
+                if RunFolder(recipe).config.exists() and whole.is_relative_to(recipe):
+                    whole = whole.relative_to(recipe)
+            settings[key] = str(whole)
     return PastRun(
         title=run.title,
         folder=folder,
@@ -149,9 +173,10 @@ def read_run(folder: Path, ignored: Collection[str] = (), *, judge: str | None =
 
 def arms_of(runs: Sequence[PastRun]) -> list[Arm]:
     """The runs by configuration, in the order in which configurations come first. Runs that different models have
-    judged are different arms, for their rewards do not compare."""
+    judged are different arms, for their rewards do not compare. Evaluations that were decided by different judges,
+    texts or questions have names of their own, for the same reason."""
     groups: list[list[PastRun]] = []
-    for run in runs:
+    for run in _told_apart(runs):
         for group in groups:
             if group[0].settings == run.settings and len({one.judge for one in (*group, run)} - {None}) < 2:
                 group.append(run)
@@ -179,6 +204,41 @@ def arms_of(runs: Sequence[PastRun]) -> list[Arm]:
         )
         for of, group in zip(firsts, groups, strict=True)
     ]
+
+
+def _told_apart(runs: Sequence[PastRun]) -> list[PastRun]:
+    ways: dict[str, list[JsonObject]] = {}
+    for one in (one for run in runs for several in run.evaluations.values() for one in several):
+        if (way := _decided_by(one)) not in (known := ways.setdefault(one.evaluator, [])):
+            known.append(way)
+
+    def name(one: Results) -> str:
+        way, known = _decided_by(one), [way for way in ways[one.evaluator] if way]
+        if not way and known:
+            return f"{one.evaluator} (judge not noted)"
+        keys = dict.fromkeys(key for way in known for key in way)
+        differing = [key for key in keys if len({_value(of, key) for of in known}) > 1]
+        label = ", ".join(f"{key}={_value(way, key)}" for key in differing)
+        return f"{one.evaluator} ({label})" if label else one.evaluator
+
+    told = []
+    for run in runs:
+        evaluations: dict[str, list[Results]] = {}
+        for one in (one for several in run.evaluations.values() for one in several):
+            evaluations.setdefault(name(one), []).append(one)
+        told.append(replace(run, evaluations=evaluations))
+    return told
+
+
+def _decided_by(results: Results) -> JsonObject:
+    """What decided an evaluation's figures beside the captions, by name; empty where no judge was asked, or noted."""
+    asked: JsonDict = {key: results.asked[key] for key in ("mode", "data", "reading") if key in results.asked}
+    for role, of in as_object(results.asked.get("endpoints", {}), "endpoints").items():
+        asked |= {f"{role}.{key}": value for key, value in as_object(of, role).items() if key != "urls"}
+    texts = as_object(results.asked.get("prompts", {}), "prompts")
+    if scoring := {name: version for name, version in texts.items() if name != "caption"}:
+        asked["prompts"] = digest_of(json.dumps(scoring, sort_keys=True), 4)
+    return asked
 
 
 def _with_judge(group: Sequence[PastRun]) -> JsonObject:

@@ -48,6 +48,11 @@ def as_text(arms: Sequence[Arm]) -> str:
     parts = [text_table([head, *about], numbers=False)]
     for figure, rows in _tables(arms).items():
         parts.append(text_table([(figure, "start", "now", "change"), *rows], numbers=False))
+    parts += [
+        f"seed {one.seed} counts twice in {_name(k)}, as {one.folder} and {other.folder}: leave one out if it is a copy"
+        for k, arm in enumerate(arms)
+        for one, other in arm.twice
+    ]
     parts.append(textwrap.fill(_NOTE, 100))
     return "\n\n".join(parts) + "\n"
 
@@ -166,7 +171,7 @@ def _picture(arms: Sequence[Arm]) -> bytes:
         for number, (arm, (stroke, colour)) in enumerate(zip(arms, itertools.cycle(_LOOKS), strict=False)):
             _draw(axes, [curve(run) for run in arm.runs], colour, stroke, _name(number))
         axes.set_xlabel("step", fontsize=9, color=INK)
-        finish_axes(axes, title)
+        finish_axes(axes, title, fewest=1 if len(arms) > 1 else 2)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "arms.png"
         save_figure(figure, path)

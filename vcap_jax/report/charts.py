@@ -62,8 +62,10 @@ def style_axes(axes: Axes) -> None:
     axes.margins(x=0.02)
 
 
-def finish_axes(axes: Axes, title: str, *, zero: bool = False, percent: bool = False) -> None:
-    """Once all is drawn: the title, and a legend where there are several labels. zero: the axis begins at 0."""
+def finish_axes(
+    axes: Axes, title: str, *, zero: bool = False, percent: bool = False, fewest: int = 2
+) -> None:
+    """Once all is drawn: the title, and a legend where there are ``fewest`` labels. zero: the axis begins at 0."""
     if percent:
         axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=None))
     if zero:
@@ -74,7 +76,7 @@ def finish_axes(axes: Axes, title: str, *, zero: bool = False, percent: bool = F
     columns = _columns(labels, handle)
     lines = math.ceil(len(labels) / columns)
     axes.set_title(title, fontsize=10, color=INK, loc="left", pad=20 + 12 * max(0, lines - 1))
-    if len(labels) > 1:
+    if len(labels) >= fewest:
         # Between the title and the axes, where it hides no curve.
         axes.legend(
             fontsize=8,
