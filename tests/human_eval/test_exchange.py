@@ -11,7 +11,14 @@ import pytest
 
 from tests.human_eval.small_study import change_row, small_study, write_small_study
 from vcap_jax.human_eval.errors import Conflict, RuleBroken, StudyError
-from vcap_jax.human_eval.exchange import Records, export_records, read_records, records_of, take_in
+from vcap_jax.human_eval.exchange import (
+    Records,
+    check_fit,
+    export_records,
+    read_records,
+    records_of,
+    take_in,
+)
 from vcap_jax.human_eval.label_studio import from_tasks, labelling_config, to_tasks
 from vcap_jax.human_eval.protocol import Ranking, Step1, Step2, Verdict
 from vcap_jax.human_eval.records import Timestamps
@@ -22,7 +29,7 @@ from vcap_jax.system.errors import VCapError
 
 @pytest.fixture
 def answered(tmp_path):
-    """Anna has finished "a" and begun "b"; a third person has decided one thing."""
+    """Anna has finished "a" and begun "b"."""
     study = small_study(tmp_path / "study")
     with AnswerStore(tmp_path / "answers.sqlite") as store:
         store.open_study(study)
@@ -36,8 +43,16 @@ def answered(tmp_path):
         store.finish("anna", "a", dict.fromkeys(Ranking, ("tuned", "base")), request="f")
         store.answer("anna", "b", "b/0", Verdict(step1=Step1.CONSISTENT), version=0, request="partial")
         store.answer("anna", "b", "b/1", verdicts[0], version=0, request="whole")
-        store.adjudicate("carla", "a/0", verdicts[2], version=0)
         yield study, store
+
+
+@pytest.fixture
+def disputed(answered):
+    """Ben disagrees with her about "a/0", and a third person has decided it."""
+    study, store = answered
+    store.answer("ben", "a", "a/0", Verdict(step1=Step1.UNDECIDABLE), version=0, request="ben")
+    store.adjudicate("carla", "a/0", Verdict(step1=Step1.INCONSISTENT), version=0)
+    return study, store
 
 
 def without_times(rows):
@@ -48,10 +63,10 @@ def by_id(rows):
     return sorted(rows, key=lambda row: row.prop_id)
 
 
-def test_records_are_read_as_they_were_written(answered, tmp_path):
-    study, store = answered
+def test_records_are_read_as_they_were_written(disputed, tmp_path):
+    study, store = disputed
     records = records_of(study, store)
-    assert [row.prop_id for row in records.answers] == ["a/0", "a/1", "a/2", "b/1"]
+    assert [row.prop_id for row in records.answers] == ["a/0", "a/0", "a/1", "a/2", "b/1"]
     assert records.rankings[0].accuracy == {"base": 2, "tuned": 1}
     assert [row.annotator for row in records.adjudicated] == ["carla"]
     export_records(study, records, tmp_path / "out")
@@ -348,14 +363,34 @@ def test_what_another_tool_lets_through_is_refused_by_task(changes, message):
     assert "file, task 1" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("typed", "name"),
+    [
+        ("  anna ", "anna"),
+        ("anna@example.org", "anna@example.org"),
+        (" ", "ben@example.org"),
+        ("Anna K.", None),
+        ("a" * 41, None),
+    ],
+)
+def test_a_name_that_was_typed_is_one_that_an_annotator_may_have(typed, name):
+    task = exported(completed_by={"id": 3, "email": "ben@example.org"})
+    task["annotations"][0]["result"].append({"from_name": "annotator", "value": {"text": [typed]}})
+    if name is not None:
+        assert {one.annotator for one in from_tasks([task], "file").answers} == {name}
+        return
+    with pytest.raises(StudyError, match=r"file, task 1, annotator '.*': .* may have letters a to z"):
+        from_tasks([task], "file")
+
+
 def test_cancelled_annotations_are_counted_and_left_out():
     found = from_tasks([exported(was_cancelled=True)], "file")
     assert (found.answers, found.skipped) == ((), 1)
 
 
-def test_what_somebody_says_twice_is_refused_and_not_chosen_from(answered, tmp_path):
+def test_what_somebody_says_twice_is_refused_and_not_chosen_from(disputed, tmp_path):
     """Label Studio lets one person annotate a task again: the last of them silently went before the others."""
-    study, store = answered
+    study, store = disputed
     records = records_of(study, store)
     tasks = to_tasks(study, records.answers, records.rankings)
     tasks[0]["annotations"] *= 2
@@ -402,12 +437,12 @@ def test_half_of_a_character_and_an_empty_time_are_met_by_task(answered):
         from_tasks(tasks, "tasks", study)
 
 
-def test_answers_given_elsewhere_are_taken_into_a_study_once(answered, tmp_path):
-    study, store = answered
+def test_answers_given_elsewhere_are_taken_into_a_study_once(disputed, tmp_path):
+    study, store = disputed
     records = records_of(study, store)
     with AnswerStore(tmp_path / "second.sqlite") as second:
         second.open_study(study)
-        assert take_in(study, second, records) == 4
+        assert take_in(study, second, records) == 5
         again = records_of(study, second)
         assert again.answers == records.answers
         assert without_times(again.rankings) == without_times(records.rankings)
@@ -417,6 +452,34 @@ def test_answers_given_elsewhere_are_taken_into_a_study_once(answered, tmp_path)
         stranger = records.answers[0].model_copy(update={"prop_id": "other"})
         with pytest.raises(StudyError, match="no proposition of this study"):
             take_in(study, second, type(records)(answers=(stranger,), rankings=()))
+
+
+def test_adjudications_are_a_third_persons_and_of_a_dispute(disputed, tmp_path):
+    study, store = disputed
+    records = records_of(study, store)
+    (decided,) = records.adjudicated
+    of_another = {"prop_id": "a/1", "text": study.propositions["a"][1].text}
+    alone = Records(answers=(), rankings=(), adjudicated=records.adjudicated)
+    with AnswerStore(tmp_path / "second.sqlite") as second:
+        second.open_study(study)
+        for changes, message in (
+            ({"annotator": "ben"}, 'ben adjudicates "a/0" and has answered it: a third person decides'),
+            (of_another, 'carla adjudicates "a/1", about which nobody disagrees: leave it out'),
+        ):
+            wrong = replace(records, adjudicated=(decided.model_copy(update=changes),))
+            for take in (check_fit, lambda study, records: take_in(study, second, records)):
+                with pytest.raises(RuleBroken, match=message):
+                    take(study, wrong)
+        with pytest.raises(RuleBroken, match="about which nobody disagrees"):
+            take_in(study, second, alone)
+        assert second.verdicts() == ()
+        take_in(study, second, replace(records, adjudicated=()))
+        take_in(study, second, alone)  # the dispute is here
+        assert records_of(study, second).adjudicated == records.adjudicated
+    given = store.state("ben", "a").verdicts["a/0"]
+    held = next(one.held for one in store.verdicts() if (one.annotator, one.prop) == ("anna", "a/0"))
+    store.answer("ben", "a", "a/0", held.verdict, version=given.version, request="ben agrees")
+    assert records_of(study, store).adjudicated == ()
 
 
 def test_times_of_what_was_given_elsewhere_are_kept(answered, tmp_path):

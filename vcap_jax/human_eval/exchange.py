@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
-from vcap_jax.human_eval.answers import Held, StoredAnswers
+from vcap_jax.human_eval.answers import Held, StoredAnswers, StoredVerdict
 from vcap_jax.human_eval.errors import RuleBroken, StudyError
 from vcap_jax.human_eval.label_studio import from_tasks, labelling_config, to_tasks
+from vcap_jax.human_eval.progress import disputes
 from vcap_jax.human_eval.protocol import Ranking
 from vcap_jax.human_eval.records import Answer, Rankings, Records, Timestamps, ranks_of, read_rows, write_rows
 from vcap_jax.human_eval.store import AnswerStore, GivenElsewhere
@@ -25,8 +27,8 @@ SKIPPED = "annotations that were cancelled, propositions without a verdict, rank
 
 
 def records_of(study: Study, stored: StoredAnswers) -> Records:
-    """Everything that is decided by now. Raises StudyError if an item that is assigned is not in the study, or not what
-    it was."""
+    """Everything that is decided by now; of adjudications those of what is still disputed. Raises StudyError if an item
+    that is assigned is not in the study, or not what it was."""
     stored.check(study)
     asked = {one.prop_id: one for rows in study.propositions.values() for one in rows}
 
@@ -38,6 +40,8 @@ def records_of(study: Study, stored: StoredAnswers) -> Records:
         }
         return Answer.model_validate(row)
 
+    verdicts = stored.verdicts()
+    disputed = {one.prop for one in disputes(verdicts)}
     rankings: dict[tuple[str, str], dict[str, object]] = {}
     for one in stored.rankings():
         about: dict[str, object] = {"image_id": one.item, "annotator": one.annotator}
@@ -45,10 +49,12 @@ def records_of(study: Study, stored: StoredAnswers) -> Records:
         row[one.ranking] = ranks_of(one.models, study.items[one.item].models)
         row["timestamps"] = Timestamps(first=one.at, last=one.at)
     return Records(
-        answers=tuple(answer(one.prop, one.annotator, one.held) for one in stored.verdicts()),
+        answers=tuple(answer(one.prop, one.annotator, one.held) for one in verdicts),
         rankings=tuple(map(Rankings.model_validate, rankings.values())),
         adjudicated=tuple(
-            answer(prop, who, held) for prop, (who, held) in sorted(stored.adjudications().items())
+            answer(prop, who, held)
+            for prop, (who, held) in sorted(stored.adjudications().items())
+            if prop in disputed
         ),
     )
 
@@ -94,8 +100,9 @@ def read_tasks(path: Path) -> list[object]:
     return tasks
 
 
-def check_fit(study: Study, records: Records) -> None:
-    """Raises StudyError unless all answers, rankings and adjudications are about this study's items, each once."""
+def check_fit(study: Study, records: Records, beside: Iterable[StoredVerdict] = ()) -> None:
+    """Raises StudyError unless all answers, rankings and adjudications are about this study's items, each once, and
+    RuleBroken unless adjudications are by a third person and of disputes. beside: other answers that count."""
     asked = {one.prop_id: one for rows in study.propositions.values() for one in rows}
     for answer in (*records.answers, *records.adjudicated):
         one = asked.get(answer.prop_id)
@@ -117,11 +124,29 @@ def check_fit(study: Study, records: Records) -> None:
         if times > 1:
             raise StudyError(f"{what} {times} times: leave all but one out, as by cancelling an annotation")
 
+    labels: dict[str, dict[str, str]] = {}
+    for stored in beside:
+        labels.setdefault(stored.prop, {})[stored.annotator] = stored.held.verdict.label
+    for answer in records.answers:
+        labels.setdefault(answer.prop_id, {})[answer.annotator] = answer.verdict.label
+    for third in records.adjudicated:
+        theirs, what = labels.get(third.prop_id, {}), f'{third.annotator} adjudicates "{third.prop_id}"'
+        if third.annotator in theirs:
+            raise RuleBroken(f"{what} and has answered it: a third person decides, so leave one of both out")
+        if len(set(theirs.values())) < 2:
+            raise RuleBroken(f"{what}, about which nobody disagrees: leave it out")
+
+
+def unranked(records: Records) -> int:
+    """How many items of an annotator have answers and no rankings."""
+    answered = {(one.annotator, one.image_id) for one in records.answers}
+    return len(answered - {(one.annotator, one.image_id) for one in records.rankings})
+
 
 def take_in(study: Study, store: AnswerStore, records: Records) -> int:
     """Stores what was said elsewhere, all of it or nothing; how many answers. Raises what ``check_fit`` raises,
     RuleBroken for what the protocol does not allow, and Conflict for what was answered here."""
-    check_fit(study, records)
+    check_fit(study, records, store.verdicts())
     grouped: dict[tuple[str, str], dict[str, Held]] = {}
     for answer in records.answers:
         grouped.setdefault((answer.annotator, answer.image_id), {})[answer.prop_id] = _held(answer)

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from typing import TypeAlias
 from urllib.parse import quote, unquote
 
+from pydantic import TypeAdapter, ValidationError
+
 from vcap_jax.human_eval.assignment import AnnotatorView
 from vcap_jax.human_eval.errors import RuleBroken, StudyError
 from vcap_jax.human_eval.protocol import Ranking, Step1, Step2
@@ -28,14 +30,16 @@ from vcap_jax.human_eval.records import (
     Rankings,
     Records,
     find_span,
+    first_problem,
     parse_row,
     ranks_of,
 )
-from vcap_jax.human_eval.study import Study, grouped
+from vcap_jax.human_eval.study import Person, Study, grouped
 from vcap_jax.system.json_values import JsonDict, JsonObject, as_list, as_object, as_whole
 
 LOCAL_FILES = "/data/local-files/?d="
 """What Label Studio calls a file below its LABEL_STUDIO_LOCAL_FILES_DOCUMENT_ROOT."""
+_PERSON: TypeAdapter[str] = TypeAdapter(Person)
 _EVERYBODY = "Label Studio"
 """Who is shown the tasks: a project has them once for all annotators, whose names have no blank."""
 _Asked: TypeAlias = tuple[Item, list[Proposition], Mapping[str, str]]
@@ -346,7 +350,12 @@ def _answered(
 
 
 def _annotator(annotation: JsonObject, values: Mapping[str, JsonObject], place: str) -> str:
-    if name := _single(values.get("annotator"), "text", place):
+    if name := (_single(values.get("annotator"), "text", place) or "").strip():
+        for part in name.split("@", 1):  # of an address, as servers export for those who typed none
+            try:
+                _PERSON.validate_python(part)
+            except ValidationError as error:
+                raise StudyError(f"{place}, annotator {name!r}: {first_problem(error)}") from error
         return name
     who = annotation.get("completed_by")
     if isinstance(who, dict):
