@@ -43,6 +43,7 @@ def test_a_study_goes_out_and_comes_back_in(answered, tmp_path, capsys):
     said = capsys.readouterr().out
     assert "3 answers taken in" in said
     assert "left out" not in said
+    assert "no rankings" not in said
     assert json.loads((again / "study.json").read_text())["annotators"] == ["anna"]
     assert main([str(again), "--import", str(tmp_path / "out")]) == 1
     assert "anna has answers" in capsys.readouterr().err
@@ -50,6 +51,17 @@ def test_a_study_goes_out_and_comes_back_in(answered, tmp_path, capsys):
     assert main([str(tmp_path / "new"), "--tasks", tasks]) == 1
     assert "copy that study's folder" in capsys.readouterr().err
     assert not (tmp_path / "new").exists()
+
+
+def test_what_is_taken_in_without_rankings_or_without_anything_is_told(answered, tmp_path, capsys):
+    out, again = tmp_path / "out", small_study(tmp_path / "again").folder
+    assert main([str(answered), "--export", str(out)]) == 0
+    (out / "rankings.jsonl").unlink()
+    assert main([str(again), "--import", str(out)]) == 0
+    assert "1 items with answers have no rankings there" in capsys.readouterr().out
+    (out / "annotations.jsonl").write_text("")
+    assert main([str(again), "--import", str(out)]) == 0
+    assert f"nothing was taken in: {out} holds no annotation" in capsys.readouterr().out
 
 
 def test_an_export_beside_a_server_changes_nothing(answered, tmp_path, capsys):

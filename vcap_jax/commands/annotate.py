@@ -144,7 +144,14 @@ def _make(args: argparse.Namespace) -> None:
 def _exchange(args: argparse.Namespace, study: Study) -> None:
     from vcap_jax.human_eval.answers import StoredAnswers
     from vcap_jax.human_eval.errors import StudyError
-    from vcap_jax.human_eval.exchange import SKIPPED, export_records, read_records, records_of, take_in
+    from vcap_jax.human_eval.exchange import (
+        SKIPPED,
+        export_records,
+        read_records,
+        records_of,
+        take_in,
+        unranked,
+    )
     from vcap_jax.human_eval.records import Records
     from vcap_jax.human_eval.store import AnswerStore
     from vcap_jax.human_eval.study import ANSWERS, read_settings
@@ -159,6 +166,12 @@ def _exchange(args: argparse.Namespace, study: Study) -> None:
             print(f"{take_in(study, store, source)} answers taken in from {args.source}")
         if source.skipped:
             print(f"{source.skipped} left out there: {SKIPPED}")
+        if without := unranked(source):
+            print(
+                f"{without} items with answers have no rankings there: whoever gave these is asked for them here"
+            )
+        if not (source.answers or source.rankings or source.adjudicated):
+            print(f"nothing was taken in: {args.source} holds no annotation that counts")
     elif study.settings != read_settings(args.folder):
         raise StudyError(
             "--export alone changes nothing, and would not keep these settings: leave them out, or start without it"
