@@ -127,19 +127,6 @@ def find_runs(places: Sequence[str | Path]) -> list[Path]:
     return list(found)
 
 
-def not_begun(places: Sequence[str | Path], runs: Sequence[Path]) -> list[Path]:
-    """The folders among ``places`` and below them of runs that have no metrics yet. runs: those that have some."""
-    found: list[Path] = []
-    for folder in sorted(
-        {path.parent.resolve() for place in places for path in Path(place).rglob("config.yaml")}
-    ):
-        # A recipe's folder has runs below it, and what is inside of a run, such as of its trackers, is none.
-        of_runs = any(run.is_relative_to(folder) or folder.is_relative_to(run) for run in runs)
-        if not of_runs and not any(folder.is_relative_to(other) for other in found):
-            found.append(folder)
-    return found
-
-
 def read_run(folder: Path, ignored: Collection[str] = (), *, judge: str | None = None) -> PastRun:
     """ignored: dotted keys, or sections, of settings that decide no result. judge: see
     ``PastRun``; the setting may be null, which takes whatever model the servers had.
@@ -169,6 +156,19 @@ def read_run(folder: Path, ignored: Collection[str] = (), *, judge: str | None =
         },
         judge=judge,
     )
+
+
+def not_begun(places: Sequence[str | Path], runs: Sequence[Path]) -> list[Path]:
+    """The folders among ``places`` and below them of runs that have no metrics yet. runs: those that have some."""
+    found: list[Path] = []
+    for folder in sorted(
+        {path.parent.resolve() for place in places for path in Path(place).rglob("config.yaml")}
+    ):
+        # A recipe's folder has runs below it, and what is inside of a run, such as of its trackers, is none.
+        of_runs = any(run.is_relative_to(folder) or folder.is_relative_to(run) for run in runs)
+        if not of_runs and not any(folder.is_relative_to(other) for other in found):
+            found.append(folder)
+    return found
 
 
 def arms_of(runs: Sequence[PastRun]) -> list[Arm]:
