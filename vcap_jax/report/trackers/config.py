@@ -25,7 +25,8 @@ class TrackersConfig:
     environment variables hold, such as WANDB_MODE=offline) and trackio (local; TRACKIO_DIR names
     another folder). Each needs its package."""
     project: str = "vcap"
-    """Project of wandb and trackio. The run's name there is that of its folder."""
+    """Project of wandb and trackio. The run's name there is that of its folder, in trackio with an
+    id behind it."""
     group: str | None = None
     """Group of runs in wandb and trackio."""
 
