@@ -56,7 +56,7 @@ SETTINGS = [
     "max_steps=2",
     "world={train_scenes: 4, heldout_scenes: 2}",
     "grpo={groups_per_step: 2, groups_per_micro_batch: 1, objective: {beta: 0.05}}",
-    "rollout={group_size: 3, max_completion_length: 12, groups_per_batch: 2, chunk: 16, shrink: 1}",
+    "rollout={group_size: 3, max_completion_length: 12, groups_per_batch: 2, decode_steps_per_call: 16, shrink: 1}",
     "optimizer.learning_rate=0.01",
     "logging={save_every: 1, samples_every: 1}",
 ]
