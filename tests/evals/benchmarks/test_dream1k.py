@@ -159,8 +159,3 @@ def test_a_judge_at_another_temperature_scores_anew(
     assert by(0.5) == first
     assert by(0.0) == 2 * first
     assert any("was scored by judge the-judge at temperature 0.5: it is scored anew" in line for line in said)
-    row = json.loads(path.read_text())
-    del row["endpoints"]["judge"]["temperature"]  # as an earlier version left it
-    path.write_text(json.dumps(row))
-    evaluate(request(0.5), print)
-    assert json.loads(path.read_text()) == row
