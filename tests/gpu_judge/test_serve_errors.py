@@ -160,7 +160,7 @@ def refused(*_: Any, **__: Any) -> Any:
     raise PermissionError(13, "Permission denied")
 
 
-@pytest.mark.parametrize("what", ["is_dir", "read_text", "open"])
+@pytest.mark.parametrize("what", ["is_dir", "read_bytes", "open"])
 def test_a_checkpoint_that_may_not_be_read(
     what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
