@@ -366,9 +366,13 @@ def test_the_gpus_page_has_what_was_measured():
 
 
 def test_the_lessons_have_what_the_probe_of_completeness_found():
-    probes = json.loads(read("docs/reproduction/probe_completeness.json"))
+    probes, of_four = (
+        json.loads(read(f"docs/reproduction/probe_{name}.json")) for name in ("completeness", "four_places")
+    )
     words = " ".join(read("docs/science.md").split())
-    seeds = [probes[name] for name in ("right", "right_1", "right_2")]
+    seeds, seeds_of_four = (
+        [of[name] for name in ("right", "right_1", "right_2")] for of in (probes, of_four)
+    )
 
     def ranged(values, digits):
         mean = sum(values) / len(values)
@@ -379,6 +383,11 @@ def test_the_lessons_have_what_the_probe_of_completeness_found():
         ("the paper's weights, 400 steps, seed 0", [probes["paper"]]),
         ("Completeness first, 140 steps, seed 0", [probes["more"]]),
         ("then the paper's weights, 260 steps, seeds 0 to 2", seeds),
+        (
+            "four places: Completeness first, 140 steps, seeds 0 to 2",
+            [of_four[name] for name in ("more", "more_1", "more_2")],
+        ),
+        ("then the paper's weights, 200 steps, seeds 0 to 2", seeds_of_four),
     )
     for name, those in rows:
         rates = [
@@ -386,13 +395,19 @@ def test_the_lessons_have_what_the_probe_of_completeness_found():
         ]
         cells = [ranged(rate, 0) if len(rate) > 1 else f"{rate[0]:.0%}" for rate in rates]
         assert f"| {name} | {' | '.join(cells)} |" in words
-    covered, wrong = (ranged([one["greedy"][key] for one in seeds], 1) for key in ("coverage", "false_share"))
+    (covered, wrong), (covered_by_four, wrong_by_four) = (
+        [ranged([one["greedy"][key] for one in those], 1) for key in ("coverage", "false_share")]
+        for those in (seeds, seeds_of_four)
+    )
     wrong = wrong.replace(" ", " false claims ", 1)
     start = probes["start"]["greedy"]
     assert (
-        f"the policies of the last row cover {covered} of the facts with {wrong}, and the start "
-        f"{start['coverage']:.1%} with {start['false_share']:.1%}." in words
+        f"the policies of three places cover {covered} of the facts with {wrong}, those of four {covered_by_four} with "
+        f"{wrong_by_four}, and the start {start['coverage']:.1%} with {start['false_share']:.1%}." in words
     )
+    rates = of_four["right_3"]["sampled"]["mention_rates"]
+    assert f"it tells {rates['pattern']:.0%} of the patterns and no direction" in words
+    assert rates["direction"] < 0.001
 
 
 def test_the_lessons_have_what_the_formulas_said_of_real_captions(report):
