@@ -69,8 +69,8 @@ def captioned(captioner: Captioner, files: Sequence[Path]) -> tuple[list[str], f
     begin = time.perf_counter()
     found = sorted(captioner.stream(files), key=lambda caption: caption.index)
     seconds = time.perf_counter() - begin
-    if failed := [caption for caption in found if caption.error is not None]:
-        raise SystemExit(f"{len(failed)} pictures have no caption, the first: {failed[0].error}")
+    if failed := [caption for caption in found if caption.failure is not None]:
+        raise SystemExit(f"{len(failed)} pictures have no caption, the first: {failed[0].failure}")
     return [plain(caption.text) for caption in found], seconds
 
 
