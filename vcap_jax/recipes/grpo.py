@@ -16,7 +16,7 @@ from pathlib import Path
 
 import jax
 
-from vcap_jax.configuration import load_config
+from vcap_jax.configuration import plain_settings
 from vcap_jax.data.manifest import Sample, read_manifest
 from vcap_jax.data.references import ReferencePool
 from vcap_jax.evals.config import HELDOUT, JUDGED
@@ -32,7 +32,7 @@ from vcap_jax.report.evaluations import REFERENCES, START, TRAINED, Results, eva
 from vcap_jax.report.metrics import read_metrics
 from vcap_jax.report.pages import told_if_not_drawn
 from vcap_jax.report.plots import plot_comparison, plot_run
-from vcap_jax.report.run_folder import RunFolder
+from vcap_jax.report.run_folder import RunFolder, flat_settings
 from vcap_jax.report.summary import fact_row, shares_table, write_summary
 from vcap_jax.reward.second_judge import SecondJudge
 from vcap_jax.reward.session import RewardSession
@@ -194,14 +194,12 @@ def _references(
 
 def _written_beside(pool: str, config: RunConfig) -> Path | None:
     """Where a run's own pool is given: what its writer wrote for the held-out scenes, if they are the same."""
-    folder, name = Path(pool).parent, Path(pool).name
-    run = RunFolder(folder.parent)
+    run = RunFolder(Path(pool).parent.parent)
     written = run.evaluation(HELDOUT) / HELDOUT_REFERENCES
-    if (folder.name, name) != ("references", "train.jsonl") or not (run.config.exists() and written.exists()):
+    if run.own_references != Path(pool) or not written.exists():
         return None
-    theirs = load_config(RunConfig, [run.config])
-    same = theirs.world.seed == config.world.seed and theirs.modality == config.modality
-    return written if same else None
+    theirs, ours = (dict(flat_settings(of)) for of in (run.written_config(), plain_settings(config)))
+    return written if all(theirs.get(key) == ours[key] for key in ("modality", "world.seed")) else None
 
 
 def _train(

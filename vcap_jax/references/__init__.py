@@ -41,7 +41,7 @@ def reference_pool(ctx: RunContext, samples: Sequence[Sample]) -> ReferencePool:
         ctx.say(
             f"{len(missing)} of {len(samples)} samples bring no reference: the starting policy writes them"
         )
-    path = ctx.folder.root / "references" / "train.jsonl"
+    path = ctx.folder.own_references
     written = references_by_policy(ctx, path, [sample for sample in samples if sample.id not in own])
     pool = ReferencePool([*(own[s.id] for s in samples if s.id in own), *written.entries()], written.header)
     remember_pool(ctx, pool, str(path))

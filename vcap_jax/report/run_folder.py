@@ -63,7 +63,7 @@ class _In:
 @dataclass(frozen=True)
 class RunFolder:
     """Where everything of a run lies. ``resumed`` tells whether the folder held a run when it was opened; ``data`` is
-    where an embedded world renders its files."""
+    where an embedded world renders its files, ``own_references`` the pool that its starting policy wrote."""
 
     root: Path
     resumed: bool = False
@@ -79,6 +79,7 @@ class RunFolder:
     comparison_plot = _In("comparison.png")
     profile = _In("profile")
     data = _In("data")
+    own_references = _In("references/train.jsonl")
 
     @property
     def title(self) -> str:

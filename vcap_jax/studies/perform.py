@@ -85,10 +85,11 @@ def perform(out: Path, key: str) -> None:
 def _cut_pool(out: Path, task: Task, lender: Path) -> Path:
     """The base's references of this seed, cut; written once."""
     from vcap_jax.data.references import Provenance, ReferencePool
+    from vcap_jax.report.run_folder import RunFolder
     from vcap_jax.studies.cutting import cut_entries
 
     assert task.cut is not None
-    whole = ReferencePool.read(lender / "references" / "train.jsonl")
+    whole = ReferencePool.read(RunFolder(lender).own_references)
     cut = ReferencePool(cut_entries(whole.entries(), task.modality, task.cut))
     if whole.header is None:
         raise PlanError(f"{lender} has a pool without a header: run its task again")
@@ -125,10 +126,10 @@ def _borrow(folder: RunFolder, lender: Path) -> None:
     if differing:
         say(f"{', '.join(differing)} are not e1's, so the base writes references of its own for this run")
         return
-    pool = Path("references", "train.jsonl")
-    kept = (RunFolder(lender).evaluation(HELDOUT), folder.evaluation(HELDOUT))
+    of_e1 = RunFolder(lender)
+    kept = (of_e1.evaluation(HELDOUT), folder.evaluation(HELDOUT))
     lent = [
-        (lender / pool, folder.root / pool),
+        (of_e1.own_references, folder.own_references),
         *((kept[0] / name, kept[1] / name) for name in _LENT_HELDOUT),
     ]
     for source, target in lent:
