@@ -268,7 +268,15 @@ def test_a_run_leaves_what_it_promises(left_alone):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("by", ["nobody", pytest.param("the pool", marks=pytest.mark.slow), "its writer"])
+@pytest.mark.parametrize(
+    "by",
+    [
+        "nobody",
+        pytest.param("the pool", marks=pytest.mark.slow),
+        "its writer",
+        pytest.param("its writer, of other scenes", marks=pytest.mark.slow),
+    ],
+)
 def test_references_of_the_held_out_scenes_are_of_the_pool_that_is_trained_on(
     tmp_path, left_alone, monkeypatch, by
 ):
@@ -279,9 +287,14 @@ def test_references_of_the_held_out_scenes_are_of_the_pool_that_is_trained_on(
     shutil.copytree(left_alone, folder)
     there = folder / "evaluations" / "heldout"
     parts = [folder / "references" / "train.jsonl", there / "references.jsonl"]
-    covered = by != "nobody"
+    covered = by in ("the pool", "its writer")
     if by == "its writer":
         pool = left_alone / "references" / "train.jsonl"
+    elif by == "its writer, of other scenes":
+        writer = shutil.copytree(left_alone, tmp_path / "writer")
+        pool = writer / "references" / "train.jsonl"
+        other = load_config(RunConfig, [writer / "config.yaml"], ["world.seed=7"])
+        (writer / "config.yaml").write_text(dump_config(other))
     elif by == "the pool":
         ReferencePool([entry for part in parts for entry in ReferencePool.read(part).entries()]).write(pool)
         # It is not the pool that the run began with, which is another test's matter.
@@ -303,7 +316,7 @@ def test_references_of_the_held_out_scenes_are_of_the_pool_that_is_trained_on(
     rows = ["references", "start", "trained"] if covered else ["start", "trained"]
     assert [row for row in ("references", "start", "trained") if row in summary] == rows
     assert {row: summary[row] for row in rows} == {row: before[row] for row in rows}
-    assert ("pool.jsonl has no references of the held-out scenes" in said) is not covered
+    assert (f"{pool} has no references of the held-out scenes" in said) is not covered
     assert ("references" in summary["evaluations"]["heldout"]) is covered
     assert not (there / "references.jsonl").exists()
     assert (folder / "comparison.png").stat().st_size > 0
