@@ -7,9 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from vcap_jax.models.layers import take_rows
 from vcap_jax.parallel import group_sharding
 from vcap_jax.parallel.group_sharding import GroupShardedJit
-from vcap_jax.parallel.sharding import MeshConfig, Placement
+from vcap_jax.parallel.sharding import MeshConfig, Placement, Rule
+from vcap_jax.plan.hlo import parse
 from vcap_jax.training.compile_counter import CompileCounter
 
 
@@ -54,6 +56,44 @@ def test_a_program_that_fails_its_check_does_not_run() -> None:
     # Nor the next time: what was wrong is still wrong.
     with pytest.raises(ValueError, match="not in it"):
         program(jnp.ones(3))
+
+
+def looks_up(table: jax.Array, tokens: jax.Array, weights: jax.Array) -> jax.Array:
+    rows = group_sharding.looked_up(take_rows(table, tokens))
+    return (jnp.tanh(rows) * weights).sum()
+
+
+@pytest.mark.parametrize(("data", "fsdp", "tensor"), [(2, 2, 1), (1, 4, 1), (4, 1, 1), (2, 1, 2)])
+def test_no_device_gets_what_all_groups_look_up_in_a_table(data: int, fsdp: int, tensor: int) -> None:
+    """Neither the rows nor their gradients, with copies of the model or without; and both are what one device has."""
+    rule = Rule(r"^table$", tensor=-2, fsdp=(-1, -2))
+    placement = Placement.build(
+        MeshConfig(data=data, fsdp=fsdp, tensor=tensor), jax.devices()[:4], rules=(rule,)
+    )
+    rng = np.random.default_rng(0)
+    table = rng.standard_normal((4096, 16), np.float32)
+    tokens = rng.integers(0, len(table), (4, 12), dtype=np.int32)
+    weights = rng.standard_normal((*tokens.shape, 16), np.float32)
+    program = GroupShardedJit(jax.value_and_grad(looks_up))
+    arguments = (
+        placement.state({"table": table})["table"],
+        placement.batch(tokens),
+        placement.batch(weights),
+    )
+    instructions = parse(program.lower(*arguments).compile().as_text()).computations.values()
+    gathered = [
+        shape.dims
+        for computation in instructions
+        for instruction in computation
+        if instruction.opcode.startswith("all-gather")
+        for shape in instruction.shapes
+        if shape.dtype == "f32"
+    ]
+    assert [dims for dims in gathered if dims[0] == len(tokens)] == []
+    value, gradient = program(*arguments)
+    expected, expected_gradient = jax.value_and_grad(looks_up)(table, tokens, weights)
+    np.testing.assert_allclose(value, expected, rtol=1e-5)
+    np.testing.assert_allclose(gradient, expected_gradient, atol=1e-5)
 
 
 LIBRARY = "ynn_fusion"

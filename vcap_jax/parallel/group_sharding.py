@@ -20,6 +20,8 @@ import jax
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 from jax.stages import Lowered, Traced, Wrapped
 
+from vcap_jax.parallel.sharding import COPIES, FSDP_AXES
+
 logger = logging.getLogger(__name__)
 
 Arguments = ParamSpec("Arguments")
@@ -59,6 +61,25 @@ def by_group(x: jax.Array, axis: int = 0) -> jax.Array:
     spec: list[object] = [PartitionSpec.UNCONSTRAINED] * x.ndim
     spec[axis] = group_axes(jax.sharding.get_abstract_mesh())
     return jax.lax.with_sharding_constraint(x, PartitionSpec(*spec))
+
+
+def looked_up(x: jax.Array) -> jax.Array:
+    """Rows [B, ..., D] that B groups have taken from a table whose width D is cut over ``fsdp``, where copies of the
+    model each have groups of their own (``data``).
+
+    A device takes its part of D for all groups of its copy, and these are then moved to where the groups are; gradients
+    go back the same way. Left alone XLA has every device gather the gradients of all groups' rows. With one copy it
+    finds this way by itself, and nothing happens; nor where the devices do not divide B or D.
+    """
+    mesh = jax.sharding.get_abstract_mesh()
+    free = group_axes(mesh)
+    width = tuple(axis for axis in FSDP_AXES if axis in free and mesh.shape[axis] > 1)
+    copies = mesh.shape[COPIES] if COPIES in free else 1
+    parts = math.prod(mesh.shape[axis] for axis in width)
+    if copies == 1 or parts == 1 or x.shape[0] % (copies * parts) or x.shape[-1] % parts:
+        return x
+    spec = PartitionSpec(COPIES, *[None] * (x.ndim - 2), width)
+    return by_group(jax.lax.with_sharding_constraint(x, spec))
 
 
 def cut_by_tensor(x: jax.Array, axis: int | None) -> jax.Array:

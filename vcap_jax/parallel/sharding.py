@@ -41,9 +41,10 @@ from vcap_jax.system.errors import VCapError
 Tree = TypeVar("Tree")
 """A pytree: of arrays, NumPy or JAX, or of what stands for each, its shape or its sharding."""
 
-AXES = ("data", "fsdp", "odd", "tensor")
+COPIES = "data"
 FSDP_AXES = ("fsdp", "odd")
-GROUP_AXES = ("data", *FSDP_AXES)
+GROUP_AXES = (COPIES, *FSDP_AXES)
+AXES = (*GROUP_AXES, "tensor")
 
 _SIZES = ("data", "fsdp", "tensor")
 _ODD_FLAG = "xla_enable_hlo_sharding_v3"

@@ -34,7 +34,7 @@ from vcap_jax.models.qwen3_vl import rope
 from vcap_jax.models.qwen3_vl.config import TextConfig, TextSizes
 from vcap_jax.models.remat import MLP_HIDDEN
 from vcap_jax.parallel.arrays import AnyArray
-from vcap_jax.parallel.group_sharding import by_group, cut_sequence, whole_sequence
+from vcap_jax.parallel.group_sharding import by_group, cut_sequence, looked_up, whole_sequence
 
 Array = jax.Array
 Attend = Callable[[Array, Array, Array], Array]
@@ -128,7 +128,7 @@ class Embedding(nnx.Module):
 
     def embed(self, tokens: Array) -> Array:
         """int32 [...] -> [..., D]."""
-        return take_rows(self.embed_tokens[...], tokens).astype(self.dtype)
+        return looked_up(take_rows(self.embed_tokens[...], tokens)).astype(self.dtype)
 
 
 class Decoder(Embedding):
