@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,9 @@ def program(shape: Shape, kernel: attention.Kernel, arrays: tuple[jax.Array, ...
         return out, pull(gradient)
 
     compiled = jax.jit(run).lower(*arrays).compile()
-    attention.require_kernel(kernel, compiled.as_text())
+    text = compiled.as_text()
+    assert text is not None  # CPU and GPU give it
+    attention.require_kernel(kernel, text)
     return compiled
 
 
@@ -104,7 +107,7 @@ def measure(shape: Shape, kernels: list[attention.Kernel], dtype: Any, repeats: 
             )
             if not error < tolerance:
                 raise SystemExit(f"{shape.name}: {name} differs from {kernels[0].name} by {float(error):.1e}")
-    seconds = quickest({name: lambda run=run: run(*arrays) for name, run in programs.items()}, repeats)
+    seconds = quickest({name: partial(run, *arrays) for name, run in programs.items()}, repeats)
     memory = {name: run.memory_analysis().temp_size_in_bytes for name, run in programs.items()}
     return {**asdict(shape), "flops": shape.flops, "seconds": seconds, "temporary_bytes": memory}
 

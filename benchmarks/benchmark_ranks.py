@@ -222,8 +222,8 @@ def main() -> int:
             described[modality] = scenes, captioners(scenes)
     results: dict[str, object] = {}
     with tempfile.TemporaryDirectory() as folder, embedded_judge(Path(folder) / "judge.log") as url:
-        for modality, (scenes, by) in described.items():
-            rows = measured(modality, scenes, by, JudgeConfig(urls=(url,)), Path(folder) / modality)
+        for modality, (shown, captions) in described.items():
+            rows = measured(modality, shown, captions, JudgeConfig(urls=(url,)), Path(folder) / modality)
             results[modality] = {"figures": rows, "tau": ranks(rows)}
             print(f"\n{table(rows)}\n\n{table(ranks(rows))}\n", flush=True)
     if args.out is not None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +24,7 @@ from tests.kernels.attention.new_tokens import Sizes, caches, error, plain
 from vcap_jax.grpo.objective import ObjectiveConfig, step_totals
 from vcap_jax.grpo.programs import CaptionBatch, UpdatePrograms
 from vcap_jax.kernels import attention
+from vcap_jax.models import family
 from vcap_jax.models.policy import split_model, vision_encoder
 from vcap_jax.models.qwen3_vl.config import Qwen3VLConfig
 from vcap_jax.models.qwen3_vl.inputs import PromptBatch, VisionInputs
@@ -96,11 +97,17 @@ def decode_checks(tokens: attention.TokenKernel, sizes: Sequence[Sizes] = NEW_TO
         arguments = caches(of)
         lowered = jax.jit(tokens.decode).lower(*arguments).compile()
         attention.require_decoding(
-            attention.Paired(sequences=attention.CHUNKED, tokens=tokens), lowered.as_text()
+            attention.Paired(sequences=attention.CHUNKED, tokens=tokens), _text(lowered)
         )
         value = error(lowered(*arguments), plain(*arguments), arguments[2])
         name = f"new tokens, {of.groups} x {of.captions}, {of.prompt} + {of.start} + {of.late}"
         yield Check(name, value, NEW_TOKEN_BOUND)
+
+
+def _text(program: jax.stages.Compiled) -> str:
+    found = program.as_text()
+    assert found is not None  # CPU and GPU give it
+    return found
 
 
 def _normal(seed: int, shape: tuple[int, ...]) -> jax.Array:
@@ -118,7 +125,7 @@ def _against_dense(
         return jax.jit(run)
 
     lowered = both(kernel).lower(*arrays).compile()
-    attention.require_kernel(kernel, lowered.as_text())
+    attention.require_kernel(kernel, _text(lowered))
     with jax.default_matmul_precision("highest"):
         expected = both(attention.kernel("dense"))(*(x.astype(jnp.float32) for x in arrays))
     checks = []
@@ -189,14 +196,14 @@ def _largest_gap(exact: Outcome, ours: Outcome, plain: Outcome) -> float:
 def outcome(config: Qwen3VLConfig, kernel: attention.Kernel, dtype: Any) -> Outcome:
     """Runs the trainer's and the sampler's own programs. Raises UnsupportedAttention if one lacks the kernel."""
     model = Qwen3VL(config, rngs=nnx.Rngs(0), dtype=dtype, kernel=kernel)
-    graphdef, trainable, frozen = split_model(model, ("visual",))
+    graphdef, trainable, frozen = split_model(cast(family.CaptionModel, model), ("visual",))
     programs = UpdatePrograms(
         graphdef, ObjectiveConfig(beta=0.0), optax.sgd(1.0), temperature=1.0, logprob_chunk=64
     )
     encode = vision_encoder(graphdef)
     prompt, batch = _prompts(config), _captions(config)
     features = encode(trainable, frozen, prompt)
-    totals = step_totals(jnp.asarray(batch.lengths), jnp.asarray(batch.contributes))
+    totals = step_totals(batch.lengths, batch.contributes)
     zeros = jax.tree.map(jnp.zeros_like, trainable)
     update = (trainable, frozen, zeros, prompt, features, batch, totals, None, None, None)
     sampler = GroupSampler(
@@ -217,14 +224,14 @@ def outcome(config: Qwen3VLConfig, kernel: attention.Kernel, dtype: Any) -> Outc
         programs.accumulate.lower(*update),
         sampler.abstract_calls(trainable, frozen, prompt, features).fill(),
     ):
-        attention.require_kernel(kernel, lowered.compile().as_text())
+        attention.require_kernel(kernel, _text(lowered.compile()))
 
     def score(tokens: np.ndarray) -> np.ndarray:
-        return np.asarray(programs.logprobs(trainable, frozen, prompt, features, tokens))
+        return np.asarray(programs.logprobs(trainable, frozen, prompt, features, jnp.asarray(tokens)))
 
     groups = sampler.stream(trainable, frozen, prompt, features, seed=0, step=0, group_ids=range(3))
     captions = np.stack([group.tokens for group in sorted(groups, key=lambda group: group.index)])
-    logprobs = score(batch.tokens)
+    logprobs = score(np.asarray(batch.tokens))
     gradients = programs.accumulate(*update)[0]
     return Outcome(captions, logprobs, [np.asarray(x, np.float32) for x in jax.tree.leaves(gradients)], score)
 
@@ -232,7 +239,7 @@ def outcome(config: Qwen3VLConfig, kernel: attention.Kernel, dtype: Any) -> Outc
 PROMPT, VISUAL = 320, 256
 
 
-def _prompts(config: Qwen3VLConfig) -> PromptBatch:
+def _prompts(config: Qwen3VLConfig) -> family.PromptBatch:
     """Three prompts of uneven lengths, each with a picture of noise."""
     rng, lengths = np.random.default_rng(2), np.asarray((320, 300, 261), np.int32)
     side = int((VISUAL * config.vision.spatial_merge_size**2) ** 0.5)
@@ -240,20 +247,21 @@ def _prompts(config: Qwen3VLConfig) -> PromptBatch:
     patches = rng.integers(0, 256, (3, 1, side**2, vision.in_channels * vision.patch_size**2), np.uint8)
     visual = np.full((3, PROMPT), -1, np.int32)
     visual[:, 2 : 2 + VISUAL] = np.arange(VISUAL)
-    return PromptBatch(
+    batch = PromptBatch(
         tokens=rng.integers(2, config.text.vocab_size, (3, PROMPT), dtype=np.int32),
         positions=np.ascontiguousarray(np.broadcast_to(np.arange(PROMPT, dtype=np.int32), (3, 3, PROMPT))),
         lengths=lengths,
         visual_index=visual,
         vision=VisionInputs(patches=patches, grids=np.full((3, 1, 2), side, np.int32)),
     )
+    return cast(family.PromptBatch, batch)  # as it is known outside its family
 
 
 def _captions(config: Qwen3VLConfig) -> CaptionBatch:
     rng = np.random.default_rng(3)
     return CaptionBatch(
-        tokens=rng.integers(2, config.text.vocab_size, (3, 2, 64), dtype=np.int32),
-        lengths=rng.integers(20, 65, (3, 2), dtype=np.int32),
-        advantages=rng.standard_normal((3, 2)).astype(np.float32),
-        contributes=np.ones((3, 2), bool),
+        tokens=jnp.asarray(rng.integers(2, config.text.vocab_size, (3, 2, 64), dtype=np.int32)),
+        lengths=jnp.asarray(rng.integers(20, 65, (3, 2), dtype=np.int32)),
+        advantages=jnp.asarray(rng.standard_normal((3, 2)).astype(np.float32)),
+        contributes=jnp.ones((3, 2), bool),
     )

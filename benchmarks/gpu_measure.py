@@ -19,6 +19,8 @@ from benchmarks.gpu_programs import (
     DTYPE,
     TEXT_TOKENS,
     Fitted,
+    Model,
+    Program,
     Shape,
     abstract_model,
     decode_programs,
@@ -112,10 +114,14 @@ def rows(
             "shape": shape.name,
             "sizes": dataclasses.asdict(shape),
         }
+
+        def build(model: Model, tune: bool, shape: Shape = shape) -> tuple[Program, ...]:
+            return programs(model, shape, placement, tune)
+
         begin = time.monotonic()
         try:
             fitted = fit(
-                lambda model, tune, s=shape: programs(model, s, placement, tune),
+                build,
                 model_of,
                 budget,
                 exactly=layers,
@@ -251,7 +257,7 @@ def measure_update(
     if not np.isfinite(float(metrics["loss"])) or not np.isfinite(float(metrics["entropy"])):
         raise RuntimeError(f"the update of {shape.name} gave {metrics}")
     seconds, flops = float(np.median(times[1:])), update_flops(model, shape)
-    figures = {
+    figures: dict[str, Any] = {
         "seconds": seconds,
         "quickest_seconds": min(times[1:]),
         "model_flops": flops,

@@ -9,18 +9,20 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
 import optax
 from flax import nnx
+from jax.typing import DTypeLike
 
 from benchmarks.gpu import GROUPS
 from benchmarks.shared_prompt import forward_flops
 from vcap_jax.grpo.objective import ObjectiveConfig, StepTotals
 from vcap_jax.grpo.programs import CaptionBatch, UpdatePrograms
 from vcap_jax.kernels import attention
+from vcap_jax.models import family
 from vcap_jax.models.policy import attention_kernel, split_model
 from vcap_jax.models.qwen3_vl.config import Qwen3VLConfig
 from vcap_jax.models.qwen3_vl.family import Qwen3VLFamily
@@ -114,7 +116,7 @@ def abstract_model(config: Qwen3VLConfig, placement: Placement, remat: str) -> M
     whole = nnx.eval_shape(
         lambda: Qwen3VL(config, rngs=nnx.Rngs(0), dtype=DTYPE, param_dtype=DTYPE, remat=remat, kernel=kernel)
     )
-    graphdef, trainable, frozen = split_model(whole, ("visual",))
+    graphdef, trainable, frozen = split_model(cast(family.CaptionModel, whole), ("visual",))
     return Model(config, kernel, graphdef, placement.abstract(trainable), placement.abstract(frozen))
 
 
@@ -273,18 +275,20 @@ def update_programs(model: Model, shape: Shape, placement: Placement, tune: bool
     prompt = prompt_shapes(shape, placement)
     visual, taps = shape.prompt - TEXT_TOKENS, len(config.vision.deepstack_visual_indexes)
     feature = (shape.groups, visual, config.text.hidden_size)
-    features = VisualFeatures(
-        jax.ShapeDtypeStruct(feature, DTYPE), jax.ShapeDtypeStruct((feature[0], taps, *feature[1:]), DTYPE)
+    features = placed_batch(
+        VisualFeatures(_shape(feature, DTYPE), _shape((feature[0], taps, *feature[1:]), DTYPE)), placement
     )
-    captions = CaptionBatch(
-        tokens=jax.ShapeDtypeStruct((*lead, shape.caption), jnp.int32),
-        lengths=jax.ShapeDtypeStruct(lead, jnp.int32),
-        advantages=jax.ShapeDtypeStruct(lead, jnp.float32),
-        contributes=jax.ShapeDtypeStruct(lead, jnp.bool_),
+    captions = placed_batch(
+        CaptionBatch(
+            tokens=_shape((*lead, shape.caption), jnp.int32),
+            lengths=_shape(lead, jnp.int32),
+            advantages=_shape(lead, jnp.float32),
+            contributes=_shape(lead, jnp.bool_),
+        ),
+        placement,
     )
     whole = jax.sharding.NamedSharding(placement.mesh, jax.sharding.PartitionSpec())
-    scalar = jax.ShapeDtypeStruct((), jnp.float32, sharding=whole)
-    features, captions = (placed_batch(x, placement) for x in (features, captions))
+    scalar = placed(_shape((), jnp.float32), whole)
     programs = UpdatePrograms(
         model.graphdef,
         ObjectiveConfig(beta=0.0),
@@ -305,11 +309,16 @@ def update_flops(model: Model, shape: Shape, copies: int = 1) -> float:
     return 3 * shape.groups * forward_flops(model.config, shape, shape.captions, copies)
 
 
-def prompt_shapes(shape: Shape, placement: Placement) -> PromptBatch:
+def _shape(sizes: tuple[int, ...], dtype: DTypeLike) -> jax.Array:
+    """A shape in an array's place, of the type that JAX gives it there."""
+    return jax.eval_shape(lambda: jnp.zeros(sizes, dtype))
+
+
+def prompt_shapes(shape: Shape, placement: Placement) -> family.PromptBatch:
     """Prompts without pictures: visual features, where there are any, come from elsewhere."""
 
-    def numbers(*tail: int) -> Any:
-        return jax.ShapeDtypeStruct((shape.groups, *tail), jnp.int32)
+    def numbers(*tail: int) -> jax.Array:
+        return _shape((shape.groups, *tail), jnp.int32)
 
     tokens = shape.prompt
     batch = PromptBatch(
@@ -319,7 +328,7 @@ def prompt_shapes(shape: Shape, placement: Placement) -> PromptBatch:
         visual_index=numbers(tokens),
         vision=None,
     )
-    return placed_batch(batch, placement)
+    return cast(family.PromptBatch, placed_batch(batch, placement))  # as it is known outside its family
 
 
 def bytes_of(leaves: Sequence[Any]) -> int:

@@ -84,7 +84,9 @@ def summary(ran: Iterable[Kernel]) -> dict[str, Any]:
         until = max(until, end)
         of_kind[kind(kernel.name)].append(kernel.duration)
     kinds = sorted(of_kind.items(), key=lambda one: -sum(one[1]))
-    rows = [{"kind": name, "kernels": len(times), "seconds": 1e-9 * sum(times)} for name, times in kinds]
+    rows: list[dict[str, Any]] = [
+        {"kind": name, "kernels": len(times), "seconds": 1e-9 * sum(times)} for name, times in kinds
+    ]
     rest = rows[LARGEST:]
     if rest:
         others = {key: sum(row[key] for row in rest) for key in ("kernels", "seconds")}

@@ -104,8 +104,7 @@ def timed(options: argparse.Namespace) -> dict[str, Any]:
     from benchmarks.gpu_programs import DECODING, UPDATES
     from benchmarks.gpu_trace import table
 
-    shapes = DECODING if options.part == "decode" else UPDATES
-    shapes = chosen(shapes, options)
+    shapes = chosen(DECODING if options.part == "decode" else UPDATES, options)
     found: list[dict[str, Any]] = []
     result = {"device": gpu().device_kind, "jax": jax.__version__, "remat": options.remat, "rows": found}
     write(options.out, result)

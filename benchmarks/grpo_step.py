@@ -159,11 +159,16 @@ def main() -> None:
         folder.mkdir()
         prepare(folder, visual_tokens, pictures=4)
         work = (group, options.tokens, options.steps)
+
+        def run_trl(number: int, folder: Path = folder, work: tuple[int, int, int] = work) -> dict[str, Any]:
+            del number
+            return trl(folder, options.torch_python, *work)
+
+        def run_ours(number: int, folder: Path = folder, work: tuple[int, int, int] = work) -> dict[str, Any]:
+            return ours(folder, f"run-{number}", *work)
+
         found = in_turns(
-            {
-                "TRL": lambda _, f=folder, w=work: trl(f, options.torch_python, *w),
-                "this package": lambda number, f=folder, w=work: ours(f, f"run-{number}", *w),
-            },
+            {"TRL": run_trl, "this package": run_ours},
             options.rounds,
             options.tokens,
             f"{visual_tokens:,} visual tokens, G {group}",

@@ -19,7 +19,7 @@ import time
 import urllib.request
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -38,7 +38,7 @@ from vcap_jax.reward.group import GroupForReward
 from vcap_jax.reward.prompts import fill_instruction
 from vcap_jax.reward.session import RewardSession
 from vcap_jax.reward.store import JudgementKey, read_judgements
-from vcap_jax.reward.templates import load_instruction
+from vcap_jax.reward.templates import InstructionName, load_instruction
 
 CANDIDATES = 8
 _REFERENCE = "A witness saw something round in front of something flat, and a colour that may have been red."
@@ -109,7 +109,8 @@ def counters(url: str) -> dict[str, float]:
 
 def own_tokens(url: str, key: JudgementKey) -> int:
     """Tokens of a prompt from the candidate on, by the server's tokenizer: what no other request shares."""
-    instruction = load_instruction(key.instruction)
+    # What is stored was asked by the reward, whose passes have these names.
+    instruction = load_instruction(cast(InstructionName, key.instruction))
     text = fill_instruction(instruction, reference=key.reference, candidate=key.candidate)
     begin = f"<{instruction.spec.candidate[1]}>\n"
     own = text[text.index(begin) + len(begin) :] + "<|im_end|>\n<|im_start|>assistant\n"

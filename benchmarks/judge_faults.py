@@ -153,9 +153,11 @@ def endure(
     """Scores the groups while faults of ``kinds`` happen. limit_s: of wall time; what is not back then counts as
     deadlocked."""
     every = 200 if len(kinds) > 1 else 40  # one outage fails all requests that are on their way to it
-    outages = {"refuse_every": every, "refuse_s": 0.03} if REFUSED in kinds else {}
+    refuse_every = every if REFUSED in kinds else 0
     plan = plan_for(kinds, rate=rate, seed=f"{seed}/{name}")
-    with FaultServer(EmbeddedJudge(), plan, deadline_s=deadline_s, **outages) as server:
+    with FaultServer(
+        EmbeddedJudge(), plan, deadline_s=deadline_s, refuse_every=refuse_every, refuse_s=0.03
+    ) as server:
         config = judge_config(server, deadline_s=deadline_s, concurrency=concurrency)
         session = RewardSession(RewardConfig(), config, seed=seed, say=lambda text: None)
         with session, Stalls() as stalls:

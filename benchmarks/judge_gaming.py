@@ -38,7 +38,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
 
-from benchmarks.attacks import Attack, Modality, Target, attacks_for
+from benchmarks.attacks import Attack, Category, Modality, Target, attacks_for
 from gpu_judge.embedded.judge import EmbeddedJudge
 from tests.reward.fault_server import FaultServer
 from vcap_jax.data.judge_media import EncodedMedia, JudgeMediaSettings, encode_picture
@@ -182,7 +182,7 @@ def play(
     attacks = attacks_for(modality) if attacks is None else attacks
     instruction = load_instruction("image" if modality == "image" else "video_global").template
     judge, result = ShapeKeepingJudge(Shapes()), Result()
-    gains: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    gains: dict[tuple[str, tuple[Category, str]], list[tuple[float, float]]] = {}
     by_key = {(attack.category, attack.name): attack for attack in attacks}
     with FaultServer(judge, deadline_s=60.0) as server:
         config = JudgeConfig(urls=(server.url,), deadline_s=60.0, max_tries=1, concurrency=4)
@@ -217,12 +217,12 @@ def play(
                         if score.reward is None:
                             result.unscored.append(f"{modality}: {key}: {score.failure}")
                         else:
-                            gains.setdefault((base, *key), []).append((fair, score.reward))
+                            gains.setdefault((base, key), []).append((fair, score.reward))
         result.requests = len(server.calls)
     result.changed = [f"{modality}: ...{text}" for text in judge.changed]
     result.slowest_s = judge.slowest_s
-    for (base, *key), pairs in gains.items():
-        attack = by_key[tuple(key)]
+    for (base, key), pairs in gains.items():
+        attack = by_key[key]
         fair, earned = np.array(pairs).T
         gain = earned - fair
         result.outcomes.append(

@@ -23,7 +23,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -35,12 +35,11 @@ import jax
 import numpy as np
 
 from benchmarks.small_policy import picture, write_policy
-from benchmarks.vllm_parity import rules_of, served
+from benchmarks.vllm_parity import processor_of, rules_of, served
 from vcap_jax.data.examples import Example, example_loader
 from vcap_jax.data.manifest import read_manifest
 from vcap_jax.models.buckets import Buckets
 from vcap_jax.models.policy import ModelConfig, Policy, vision_encoder
-from vcap_jax.models.qwen3_vl.processing import collate
 from vcap_jax.parallel.sharding import MeshConfig, Placement
 from vcap_jax.rollout.config import VllmConfig
 from vcap_jax.rollout.sampler import GroupSampler, RolloutConfig
@@ -131,7 +130,7 @@ class Ours:
         """Captions, and the seconds that the vision tower took."""
         policy, prompts = self._policy, [read().prompt for read in self._readers]
         buckets = Buckets(token_multiple=64, patch_multiple=256)
-        batch = collate(prompts, buckets, policy.processor.merge_size)
+        batch = policy.processor.collate(prompts, buckets)
         begin = time.perf_counter()
         features = jax.block_until_ready(self._encode(policy.trainable, policy.frozen, batch))
         vision = time.perf_counter() - begin
@@ -187,12 +186,12 @@ async def _ask(url: str, policy: Policy, readers: Readers, options: argparse.Nam
                 example.prompt,
                 example.request,
                 rules,
-                policy.processor,
+                processor_of(policy),
                 model=server.model,
                 seed=index,
             )
             # min_tokens bars ends of text from being drawn, as min_new_tokens does.
-            answer = await server.complete(body | {"min_tokens": tokens})
+            answer: Mapping[str, Any] = await server.complete({**body, "min_tokens": tokens})
             return [choice["token_ids"] for choice in sorted(answer["choices"], key=lambda c: c["index"])]
 
         async def all_of(sampling: SamplingConfig, captions: int, tokens: int) -> list[list[list[int]]]:

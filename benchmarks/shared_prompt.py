@@ -15,10 +15,10 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, cast
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -31,6 +31,7 @@ from flax import nnx
 from benchmarks.small_policy import policy_config
 from vcap_jax.grpo.objective import ObjectiveConfig, step_totals
 from vcap_jax.grpo.programs import CaptionBatch, UpdatePrograms
+from vcap_jax.models import family
 from vcap_jax.models.policy import attention_kernel, split_model
 from vcap_jax.models.qwen3_vl.config import Qwen3VLConfig
 from vcap_jax.models.qwen3_vl.inputs import PromptBatch
@@ -60,7 +61,17 @@ SHAPES = (
 )
 
 
-def forward_flops(config: Qwen3VLConfig, shape: Shape, group: int, copies: int) -> float:
+class Lengths(Protocol):
+    """What FLOPs are counted from, in tokens."""
+
+    @property
+    def prompt(self) -> int: ...
+
+    @property
+    def caption(self) -> int: ...
+
+
+def forward_flops(config: Qwen3VLConfig, shape: Lengths, group: int, copies: int) -> float:
     """Multiplications and additions of one group's forward pass with its prompt computed ``copies`` times."""
     text = config.text
     heads = (text.num_attention_heads + 2 * text.num_key_value_heads) * text.head_dim
@@ -72,20 +83,21 @@ def forward_flops(config: Qwen3VLConfig, shape: Shape, group: int, copies: int) 
     return layers + 2 * group * shape.caption * text.hidden_size * text.vocab_size
 
 
-def prompts(shape: Shape, rows: int, vocabulary: int) -> PromptBatch:
+def prompts(shape: Shape, rows: int, vocabulary: int) -> family.PromptBatch:
     """The same text prompt ``rows`` times: the vision tower runs once per picture in any case."""
     tokens = np.random.default_rng(0).integers(2, vocabulary, shape.prompt, dtype=np.int32)
     positions = np.broadcast_to(np.arange(shape.prompt, dtype=np.int32), (rows, 3, shape.prompt))
-    return PromptBatch(
+    batch = PromptBatch(
         tokens=np.tile(tokens, (rows, 1)),
         positions=positions,
         lengths=np.full(rows, shape.prompt, np.int32),
         visual_index=np.full((rows, shape.prompt), -1, np.int32),
         vision=None,
     )
+    return cast(family.PromptBatch, batch)  # as it is known outside its family
 
 
-def captions(shape: Shape, group: int, vocabulary: int, shared: bool) -> CaptionBatch:
+def captions(shape: Shape, group: int, vocabulary: int, shared: bool) -> CaptionBatch[np.ndarray]:
     """The captions of one group, as one group of G or as G groups of one."""
     rng = np.random.default_rng(1)
     batch = CaptionBatch(
@@ -97,7 +109,7 @@ def captions(shape: Shape, group: int, vocabulary: int, shared: bool) -> Caption
     return batch if shared else jax.tree.map(lambda x: np.swapaxes(x, 0, 1), batch)
 
 
-def seconds(calls: dict[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
+def seconds(calls: Mapping[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
     """The quickest of several calls of each, in turns, all of which have been compiled."""
     best = dict.fromkeys(calls, float("inf"))
     for _ in range(repeats):
@@ -124,7 +136,8 @@ def update(
         prompt = prompts(shape, 1 if shared else group, vocabulary)
         totals = step_totals(jnp.asarray(batch.lengths), jnp.asarray(batch.contributes))
         more = (prompt, None, batch, totals, None, None)
-        compiled = programs.accumulate.lower(trainable, frozen, zeros, *more).compile()
+        memory = programs.accumulate.lower(trainable, frozen, zeros, *more).compile().memory_analysis()
+        assert memory is not None  # CPU and GPU tell it
 
         def call(more: Any = more, programs: UpdatePrograms = programs) -> Any:
             # The sum that is added to is donated, so every call brings its own.
@@ -133,7 +146,7 @@ def update(
         calls[name] = call
         gradients[name] = jax.tree.leaves(call()[0])
         figures[name] = {
-            "temporary_bytes": compiled.memory_analysis().temp_size_in_bytes,
+            "temporary_bytes": memory.temp_size_in_bytes,
             # Forward and twice as much backward; nothing is computed again without rematerialisation.
             "flops": 3 * forward_flops(config, shape, group, 1 if shared else group),
         }
@@ -166,7 +179,9 @@ def rollout(
         )
         prompt = jax.tree.map(jnp.asarray, prompts(shape, rows, config.text.vocab_size))
 
-        def call(sampler: GroupSampler = sampler, prompt: PromptBatch = prompt, rows: int = rows) -> Any:
+        def call(
+            sampler: GroupSampler = sampler, prompt: family.PromptBatch = prompt, rows: int = rows
+        ) -> Any:
             groups = sampler.stream(trainable, frozen, prompt, None, seed=0, step=0, group_ids=range(rows))
             return [found.tokens for found in sorted(groups, key=lambda found: found.index)]
 
@@ -194,7 +209,7 @@ def main() -> None:
     kernel = attention_kernel(options.attention, config, jnp.float32, jax.devices()[0])
     print(f"attention: {kernel.name}")
     model = Qwen3VL(config, rngs=nnx.Rngs(0), dtype=jnp.float32, kernel=kernel)
-    graphdef, trainable, frozen = split_model(model, ("visual",))
+    graphdef, trainable, frozen = split_model(cast(family.CaptionModel, model), ("visual",))
     results = []
     print(f"{'':<16}{'':<10}{'shared':>10}{'unshared':>10}{'ratio':>8}{'FLOP ratio':>12}{'memory ratio':>14}")
     for shape in SHAPES:

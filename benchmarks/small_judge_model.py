@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any, cast
 
 import jax.numpy as jnp
 from flax import nnx
 
 from vcap_jax.export.hugging_face import write_new
+from vcap_jax.models import family
 from vcap_jax.models.qwen3_vl.config import Qwen3VLConfig
 from vcap_jax.models.qwen3_vl.model import Qwen3VL
 from vcap_jax.models.qwen3_vl.processing.processor import Processor
@@ -48,7 +50,7 @@ def write_judge(folder: Path, seed: int, *, least_pixels: int = 32 * 32) -> int:
         image=ImageSettings(min_pixels=least_pixels, max_pixels=512 * 512),
         video=VideoSettings(min_pixels=2 * 32 * 32, max_pixels=32 * 256 * 256, max_frames=32),
     )
-    config = backbone_config(tokenizer)
+    config: dict[str, Any] = backbone_config(tokenizer)
     config["text_config"] |= {
         "head_dim": 32,
         "max_position_embeddings": POSITIONS,
@@ -57,7 +59,10 @@ def write_judge(folder: Path, seed: int, *, least_pixels: int = 32 * 32) -> int:
     }
     config["vision_config"] |= {"initializer_range": _WEIGHT_SCALE}
     model = Qwen3VL(Qwen3VLConfig.from_dict(config), rngs=nnx.Rngs(seed), dtype=jnp.float32)
-    write_new(folder, model, config, processor, dtype=jnp.float32)
+    # As model and processor are known outside their family.
+    write_new(
+        folder, cast(family.CaptionModel, model), config, cast(family.Processor, processor), dtype=jnp.float32
+    )
     return sum(leaf.size for leaf in nnx.to_flat_state(nnx.state(model)).leaves)
 
 

@@ -20,7 +20,7 @@ import random
 import string
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import jax.numpy as jnp
 import numpy as np
@@ -28,6 +28,7 @@ from flax import nnx
 from PIL import Image
 
 from vcap_jax.export.hugging_face import write_new
+from vcap_jax.models import family as boundary
 from vcap_jax.models.qwen3_5.config import Qwen35Config, TextConfig
 from vcap_jax.models.qwen3_5.model import Qwen35
 from vcap_jax.models.qwen3_vl.config import Qwen3VLConfig
@@ -72,7 +73,10 @@ def write_policy(
         model: Qwen3VL | Qwen35 = Qwen35(recurrent, rngs=nnx.Rngs(seed), dtype=jnp.float32)
     else:
         model = Qwen3VL(Qwen3VLConfig.from_dict(config), rngs=nnx.Rngs(seed), dtype=dtype, param_dtype=dtype)
-    write_new(folder, model, config, processor, dtype=dtype)
+    # As model and processor are known outside their family.
+    write_new(
+        folder, cast(boundary.CaptionModel, model), config, cast(boundary.Processor, processor), dtype=dtype
+    )
     if size is not None:
         fill_vocabulary(folder / "tokenizer.json", config["text_config"]["vocab_size"])
     return processor
@@ -132,7 +136,7 @@ def recurrent_config(config: dict[str, Any]) -> Qwen35Config:
 
 def policy_config(tokenizer: Any) -> dict[str, Any]:
     """config.json for a tokenizer made by ``vcap_jax.world.tokenizer``."""
-    config = backbone_config(tokenizer)
+    config: dict[str, Any] = backbone_config(tokenizer)
     config["dtype"] = "float32"
     config["text_config"] |= {
         "hidden_size": 256,

@@ -47,8 +47,9 @@ from vcap_jax.configuration import load_config
 from vcap_jax.data.examples import Example, example_loader
 from vcap_jax.data.manifest import read_manifest
 from vcap_jax.grpo.sampled_logprobs import sampled_logprobs
+from vcap_jax.models.family import VllmProcessor
 from vcap_jax.models.policy import Policy
-from vcap_jax.models.qwen3_vl.processing import collate
+from vcap_jax.models.qwen3_vl.two_towers import TwoTowerModel
 from vcap_jax.parallel.sharding import MeshConfig, Placement
 from vcap_jax.rollout.config import VllmConfig
 from vcap_jax.rollout.sampler import GroupSampler, RolloutConfig, SampledGroup
@@ -173,9 +174,17 @@ def _healthy(url: str) -> bool:
         return False
 
 
+def processor_of(policy: Policy) -> VllmProcessor:
+    """The input side of a policy that vLLM serves. Raises SystemExit for one of another family."""
+    processor = policy.processor
+    if not isinstance(processor, VllmProcessor):
+        raise SystemExit(f"vLLM does not know the model family {policy.family.name}")
+    return processor
+
+
 def rules_of(policy: Policy, sampling: SamplingConfig, captions: int, tokens: int) -> GroupRules:
     config = RolloutConfig(sampling=sampling, group_size=captions, max_completion_length=tokens)
-    return GroupRules.of(config, policy.processor)
+    return GroupRules.of(config, processor_of(policy))
 
 
 async def ask(url: str, policy: Policy, examples: Sequence[Example], rules: GroupRules) -> list[SampledGroup]:
@@ -189,7 +198,7 @@ async def ask(url: str, policy: Policy, examples: Sequence[Example], rules: Grou
                 example.prompt,
                 example.request,
                 rules,
-                policy.processor,
+                processor_of(policy),
                 model=server.model,
                 seed=group_seed(0, 0, index),
             )
@@ -218,11 +227,8 @@ class JaxSide:
     def batches(self, examples: Sequence[Example]) -> Iterator[tuple[int, int, Any, Any]]:
         for first in range(0, len(examples), self._rows):
             part = examples[first : first + self._rows]
-            prompt = collate(
-                [e.prompt for e in part],
-                self._config.data.buckets,
-                self._policy.processor.merge_size,
-                batch_size=self._rows,
+            prompt = self._policy.processor.collate(
+                [e.prompt for e in part], self._config.data.buckets, batch_size=self._rows
             )
             yield first, len(part), prompt, self._model(self._policy.merge(), prompt.vision)
 
@@ -259,7 +265,9 @@ class JaxSide:
     def _program(
         self, state: Any, prompt: Any, features: Any, rows: jax.Array, sampling: SamplingConfig
     ) -> tuple[jax.Array, jax.Array]:
-        model = nnx.merge(self._policy.graphdef, *state)
+        model: object = nnx.merge(self._policy.graphdef, *state)
+        if not isinstance(model, TwoTowerModel):
+            raise SystemExit(f"{type(model).__name__} gives no logits: this needs a Qwen3-VL or a Qwen3.5")
         hidden, banned = model.caption_hidden(prompt, features, rows), self._policy.processor.banned_token_ids
 
         def of(tokens: jax.Array, rules: SamplingConfig) -> jax.Array:
@@ -278,9 +286,18 @@ class JaxSide:
         return of(rows, sampling), of(likeliest, GREEDY)
 
 
+def given_logprobs(groups: Sequence[SampledGroup]) -> np.ndarray:
+    """[N, G, T], the server's own."""
+    rows = []
+    for group in groups:
+        assert group.logprobs is not None  # ``read_group`` refuses an answer without
+        rows.append(group.logprobs)
+    return np.stack(rows)
+
+
 def agreement(ours: np.ndarray, groups: Sequence[SampledGroup], dtype: str) -> Agreement:
     """ours: [N, G, T]."""
-    theirs = np.stack([group.logprobs for group in groups])
+    theirs = given_logprobs(groups)
     real = np.isfinite(theirs)
     x, y = ours[real].astype(np.float64), theirs[real].astype(np.float64)
     kept = np.isfinite(x)
@@ -322,7 +339,7 @@ def compare(
     theirs = asyncio.run(ask(url, policy, examples, rules_of(policy, GREEDY, 1, tokens)))
     captions = np.stack([group.tokens for group in theirs])
     logprobs, best = ours.logprobs(examples, captions, GREEDY)
-    real = np.isfinite(np.stack([group.logprobs for group in theirs]))
+    real = np.isfinite(given_logprobs(theirs))
     gaps = [float((mine - given)[ok].max()) for mine, given, ok in zip(best, logprobs, real, strict=True)]
     pairs = zip(ours.greedy(examples), theirs, strict=True)
     same = [np.array_equal(caption, group.tokens[0, : group.lengths[0]]) for caption, group in pairs]

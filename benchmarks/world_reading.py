@@ -88,7 +88,11 @@ def see_clip(scene: Scene, folder: Path) -> tuple[Sight, float]:
 def see_picture(scene: Scene, folder: Path, quality: int | None = None) -> tuple[Sight, float]:
     """What is seen of an image scene that went through a PNG file, or a JPEG file of a quality, and the CPU seconds."""
     path = folder / ("picture.png" if quality is None else "picture.jpg")
-    Image.fromarray(render(scene)).save(path, **({} if quality is None else {"quality": quality}))
+    drawn = Image.fromarray(render(scene))
+    if quality is None:
+        drawn.save(path)
+    else:
+        drawn.save(path, quality=quality)
     with Image.open(path) as file:
         picture = np.asarray(file.convert("RGB"))
     begin = time.process_time()

@@ -11,14 +11,21 @@ A stage that is done is kept in --work and not taught again. Deterministic for a
 splits "teaching" and "teaching-check"; runs have others.
 """
 
+from __future__ import annotations
+
 import os
 import subprocess
 import sys
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from dataclasses import fields
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from vcap_jax.run.command_line import guarded
+
+if TYPE_CHECKING:  # the help is shown without importing what only the work needs
+    from vcap_jax.models.family import CaptionModel, Processor
+    from vcap_jax.recipes.teaching.stages import Course
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -45,19 +52,20 @@ def main() -> int:
     return guarded(lambda: teach(course, work, out), goes_on=True)
 
 
-def teach(course, work: Path, out: Path) -> int:
+def teach(course: Course, work: Path, out: Path) -> int:
     """Teaches; intermediate policies in float32, the last in bfloat16."""
     import jax
     import jax.numpy as jnp
 
-    if jax.config.jax_platforms in (None, "cpu"):
+    # A setting of JAX, which names it at run time only.
+    if jax.config.jax_platforms in (None, "cpu"):  # type: ignore[attr-defined]
         jax.config.update("jax_num_cpu_devices", min(2, os.cpu_count() or 1))
 
     from vcap_jax.export.hugging_face import write_new
     from vcap_jax.recipes.teaching import program
     from vcap_jax.world.backbone import backbone_config
 
-    def save(model, processor, folder: Path) -> None:
+    def save(model: CaptionModel, processor: Processor, folder: Path) -> None:
         dtype = jnp.bfloat16 if folder == out else jnp.float32
         write_new(folder, model, backbone_config(processor.tokenizer), processor, dtype=dtype)
 
