@@ -16,8 +16,7 @@ class GRPOConfig:
     """The shape of a GRPO step."""
 
     groups_per_step: int = Field(default=32, ge=1)
-    """Prompts per optimizer step; times rollout.group_size it is the effective batch (paper:
-    256)."""
+    """Prompts per step; times rollout.group_size it is the effective batch (paper: 256)."""
     groups_per_micro_batch: int = Field(default=4, ge=1)
     """Prompts that are looked at, and whose gradients are computed, at a time, padded alike; best a
     multiple of the devices. Where it does not divide groups_per_step, the last micro-batch of a

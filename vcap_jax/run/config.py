@@ -104,8 +104,8 @@ class RunConfig:
     epochs: int = Field(default=1, ge=1)
     """Passes over the data (paper: 1)."""
     max_steps: int | None = Field(default=None, ge=1)
-    """The number of optimizer steps, whatever the epochs; the data are repeated as needed. null:
-    whole epochs."""
+    """The number of steps, whatever the epochs; the data are repeated as needed. null: whole
+    epochs."""
     model: ModelConfig = Field(default_factory=ModelConfig)
     world: WorldConfig = Field(default_factory=WorldConfig)
     data: DataConfig = Field(default_factory=DataConfig)
@@ -183,7 +183,7 @@ class RunConfig:
         return {name: count for name, count in counts.items() if count}
 
     def total_steps(self, samples: int) -> int:
-        """Optimizer steps: ``max_steps`` if given, else floor(samples / groups_per_step) per epoch.
+        """Steps: ``max_steps`` if given, else floor(samples / groups_per_step) per epoch.
 
         Raises ConfigError if the data do not fill one step.
         """

@@ -42,10 +42,11 @@ class OptimizerConfig:
     """Shape after the warm-up; "cosine_with_min_lr" and "linear_with_min_lr" end at min_lr_ratio *
     learning_rate, "constant" ignores the ratio."""
     warmup_ratio: float = Field(default=0.01, ge=0, le=1)
-    """Share of all steps, rounded up, over which the learning rate rises from 0 to its peak."""
+    """Share of all updates (steps times grpo.num_iterations), rounded up, over which the learning
+    rate rises from 0 to its peak. The first update has rate 0, so a run of one moves nothing."""
     min_lr_ratio: float = Field(default=0.1, ge=0, le=1)
     """Ratio to the peak of what the learning rate comes down to, which is reached after the last
-    step."""
+    update."""
     beta1: float = Field(default=0.9, ge=0, lt=1)
     """Adam's decay of the first moment."""
     beta2: float = Field(default=0.95, ge=0, lt=1)
@@ -57,7 +58,8 @@ class OptimizerConfig:
     each trained parameter's 16; the second moment, whose small changes it would lose, stays in the
     parameters' type."""
     weight_decay: float = Field(default=0.1, ge=0)
-    """Decoupled weight decay, scaled by the learning rate."""
+    """Decoupled weight decay, scaled by the learning rate, of all that is trained but norms and
+    biases; of adapters too."""
     max_grad_norm: float | None = Field(default=1.0, gt=0)
     """The gradient's global norm is cut to this; null leaves it."""
 
