@@ -370,8 +370,9 @@ def test_the_lessons_have_what_the_probe_of_completeness_found():
         json.loads(read(f"docs/reproduction/probe_{name}.json")) for name in ("completeness", "four_places")
     )
     words = " ".join(read("docs/science.md").split())
-    seeds, seeds_of_four = (
-        [of[name] for name in ("right", "right_1", "right_2")] for of in (probes, of_four)
+    seeds = [probes[name] for name in ("right", "right_1", "right_2")]
+    more_of_four, seeds_of_four = (
+        [of_four[f"{name}_{seed}" if seed else name] for seed in range(5)] for name in ("more", "right")
     )
 
     def ranged(values, digits):
@@ -383,11 +384,8 @@ def test_the_lessons_have_what_the_probe_of_completeness_found():
         ("the paper's weights, 400 steps, seed 0", [probes["paper"]]),
         ("Completeness first, 140 steps, seed 0", [probes["more"]]),
         ("then the paper's weights, 260 steps, seeds 0 to 2", seeds),
-        (
-            "four places: Completeness first, 140 steps, seeds 0 to 2",
-            [of_four[name] for name in ("more", "more_1", "more_2")],
-        ),
-        ("then the paper's weights, 200 steps, seeds 0 to 2", seeds_of_four),
+        ("four places: Completeness first, 200 steps, seeds 0 to 4", more_of_four),
+        ("then the paper's weights, 140 steps, seeds 0 to 4", seeds_of_four),
     )
     for name, those in rows:
         rates = [
@@ -405,9 +403,9 @@ def test_the_lessons_have_what_the_probe_of_completeness_found():
         f"the policies of three places cover {covered} of the facts with {wrong}, those of four {covered_by_four} with "
         f"{wrong_by_four}, and the start {start['coverage']:.1%} with {start['false_share']:.1%}." in words
     )
-    rates = of_four["right_3"]["sampled"]["mention_rates"]
-    assert f"it tells {rates['pattern']:.0%} of the patterns and no direction" in words
-    assert rates["direction"] < 0.001
+    marks = [of["sampled"]["mention_rates"]["mark"] for of in (more_of_four[0], seeds_of_four[0])]
+    assert f"captions mention {marks[0]:.0%} of them, and after the paper's weights {marks[1]:.0%}" in words
+    assert max(of["sampled"]["mention_rates"]["mark"] for of in more_of_four[1:]) < 0.03
 
 
 def test_the_lessons_have_what_the_formulas_said_of_real_captions(report):
