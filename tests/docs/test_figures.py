@@ -120,6 +120,15 @@ def test_what_paid_is_told_as_it_was_counted():
     told = "from {:.0%} and {:.0%} in the first fifth of 120 steps to {:.0%} and {:.0%} in the last"
     assert told.format(more[0][0], more[1][0], more[0][1], more[1][1]) in page
     assert "they fall from {:.0%} to {:.0%}".format(*more[2]) in page
+    first, last = ([second[f"five-{seed}"][place]["share"] for seed in range(3)] for place in (0, -1))
+    told = "in all three seeds, from {:.0%}, {:.0%} and {:.0%} to {:.0%}, {:.0%} and {:.0%}"
+    assert told.format(*first, *last) in page
+    events = [
+        json.loads(read("docs/reproduction/what_pays.json"))[f"five-{seed}"]["event"][0] for seed in range(3)
+    ]
+    shares, paid = ([one[key] for one in events] for key in ("share", "advantage"))
+    assert f"{100 * min(shares):.0f} to {max(shares):.0%} of the captions tell of an event" in page
+    assert f"their mean advantage is {min(paid):.2f} to {max(paid):.2f}." in page
 
 
 def test_verdicts_are_counted_as_the_report_has_them(report):
