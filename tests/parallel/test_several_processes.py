@@ -145,6 +145,10 @@ def same_steps(here: Path, there: Path, steps: int, *, evaluated: bool = True) -
             one, other = ({k: v for k, v in row.items() if k[:5] != "eval/"} for row in (one, other))
         assert one.keys() == other.keys()
         for name, value in one.items():
+            if name in ("rollout/mismatch_mean", "rollout/mismatch_max"):
+                # Sampler and trainer differ by rounding alone, which other sizes of batches do otherwise.
+                assert max(value, other[name]) < 1e-4, (name, one["step"])
+                continue
             # The policy loss is a sum of advantages around zero times ratios of one: its size is that of rounding.
             assert value == pytest.approx(other[name], rel=2e-3, abs=2e-6, nan_ok=True), (name, one["step"])
 
