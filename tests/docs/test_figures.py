@@ -99,10 +99,8 @@ def test_one_object_of_each_shot_is_so_much_of_a_clip():
 
 
 def test_what_paid_is_told_as_it_was_counted():
-    second = {
-        run: rows["two in a segment"]
-        for run, rows in json.loads(read("docs/reproduction/what_pays.json")).items()
-    }
+    counted = json.loads(read("docs/reproduction/what_pays.json"))
+    second = {run: rows["two in a segment"] for run, rows in counted.items()}
     page = " ".join(read("docs/science.md").split())
     first = [second[run][0] for run in ("twelve", "four-0", "four-1", "four-2")]
     shares, paid = ([one[key] for one in first] for key in ("share", "advantage"))
@@ -123,9 +121,7 @@ def test_what_paid_is_told_as_it_was_counted():
     first, last = ([second[f"five-{seed}"][place]["share"] for seed in range(3)] for place in (0, -1))
     told = "in all three seeds, from {:.0%}, {:.0%} and {:.0%} to {:.0%}, {:.0%} and {:.0%}"
     assert told.format(*first, *last) in page
-    events = [
-        json.loads(read("docs/reproduction/what_pays.json"))[f"five-{seed}"]["event"][0] for seed in range(3)
-    ]
+    events = [counted[f"five-{seed}"]["event"][0] for seed in range(3)]
     shares, paid = ([one[key] for one in events] for key in ("share", "advantage"))
     assert f"{100 * min(shares):.0f} to {max(shares):.0%} of the captions tell of an event" in page
     assert f"their mean advantage is {min(paid):.2f} to {max(paid):.2f}." in page
