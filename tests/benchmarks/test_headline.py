@@ -27,8 +27,9 @@ def scripts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         folder = cwd / words[words.index("--run-dir" if "--run-dir" in words else "--dir") + 1]
         folder.mkdir(parents=True, exist_ok=True)
         files = [word.removeprefix("--config=") for word in words if word.startswith("--config=")]
-        seed = next(word for word in words if word.startswith("seed="))
-        config = load_config(RunConfig, files, [seed, f"modality={words[words.index('--modality') + 1]}"])
+        keys = [word for word in words[1:] if "=" in word and not word.startswith("--")]
+        seed = next(key for key in keys if key.startswith("seed="))
+        config = load_config(RunConfig, files, [*keys, f"modality={words[words.index('--modality') + 1]}"])
         (folder / "config.yaml").write_text(dump_config(config))
         (folder / "metrics.jsonl").write_text("{}\n")
         claimed = {"coverage": 0.5, "hallucination": 0.25, "invented_share": 0.125}
@@ -60,9 +61,9 @@ def test_started_anywhere_it_finds_its_runs_and_fragments(scripts: list[list[str
     """The scripts are started in the repository."""
     Path("mine.yaml").write_text("max_steps: 20\n")
     for _ in range(2):
-        rows = headline.run_of(Path("runs"), "image", 0, [Path("mine.yaml")])
+        rows = headline.run_of(Path("runs"), "image", 0, headline.Settings(fragments=[Path("mine.yaml")]))
         assert set(rows) == set(headline.ROWS.values())
-        assert "e2" in headline.rounds_of(Path("runs"), "video", 1, 2, [])
+        assert "e2" in headline.rounds_of(Path("runs"), "video", 1, 2)
     folders = sorted(path.name for path in Path("runs").iterdir() if path.is_dir())
     assert folders == ["image-0", "rounds-video-1"]
     assert [Path(words[1]).name for words in scripts] == ["train.py", "self_improve.py"], "each is made once"
@@ -95,6 +96,55 @@ def test_complete_runs_of_another_configuration_are_refused(
         with pytest.raises(SystemExit, match=reason):
             headlines("--modality", "image", "--seeds", "1", "--config", *words)
     assert len(scripts) == 1
+
+
+def test_a_run_goes_on_from_a_first_one_with_a_fragment_in_addition(
+    scripts: list[list[str]], headlines: Callable[..., str], tmp_path: Path
+) -> None:
+    """The first has the fragment and its own number of steps, the second neither; both have the other settings."""
+    Path("more.yaml").write_text("reward:\n  weights: {completeness: 0.07}\n")
+    words = ("--modality", "image", "--seeds", "1", "references.per_sample=2", "max_steps=140")
+    for _ in range(2):
+        told = headlines(*words, "--first", "more.yaml", "--first-steps", "60")
+    assert len(scripts) == 2, "each is made once"
+    out = tmp_path / "runs" / "headline"
+    first, second = (
+        load_config(RunConfig, [out / name / "config.yaml"]) for name in ("first-image-0", "image-0")
+    )
+    assert (first.max_steps, second.max_steps) == (60, 140)
+    assert (first.reward.weights.completeness, second.reward.weights.completeness) == (0.07, 0.04)
+    assert first.references.per_sample == second.references.per_sample == 2
+    assert second.model.path == str(out / "first-image-0")
+    assert second.data.references == str(out / "first-image-0" / "references" / "train.jsonl")
+    rows = [line.split(" | ")[0] for line in told.splitlines() if line.startswith("| ")][1:]
+    assert rows == [
+        "| references",
+        "| starting policy, which wrote them",
+        "| policy after the first run",
+        "| trained policy",
+    ]
+
+
+def test_steps_of_a_first_run_without_its_fragment_are_refused(
+    scripts: list[list[str]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for words in (["--first-steps", "60"], ["--first", "more.yaml", "--first-steps", "60", "--rounds", "2"]):
+        monkeypatch.setattr("sys.argv", ["headline.py", *words])
+        with pytest.raises(SystemExit):
+            headline.main()
+        assert "--first and --first-steps: give both, or neither" in capsys.readouterr().err
+    assert not scripts
+
+
+def test_commits_of_a_first_run_count_too(
+    headlines: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("more.yaml").write_text("reward:\n  weights: {completeness: 0.07}\n")
+    words = ("--modality", "image", "--seeds", "1", "--first", "more.yaml", "--first-steps", "60")
+    headlines(*words)
+    (Path("runs/headline") / "image-0" / "summary.json").unlink()
+    monkeypatch.setattr(headline, "code_version", lambda: "VCap-JAX 0.1 at def5678")
+    assert "not all made at this commit, def5678: seed 0: abc1234 def5678" in headlines(*words)
 
 
 def test_what_is_known_of_the_other_modality_stays(headlines: Callable[..., str]) -> None:
