@@ -75,10 +75,20 @@ def test_layouts(layout: str) -> None:
         "[0.0 - 2.0] [2.0 - 4.0]",
         "[0.0 -",
         "[a - b] letters",
+        "A ball at [10, 20] moves to [30 and 40].",
     ],
 )
 def test_what_is_no_segment(caption: str) -> None:
     assert parse_segments(caption).segments == ()
+
+
+def test_a_pair_in_brackets_is_a_header_at_the_start_of_a_line_alone() -> None:
+    """Inside it may be a place in the picture, and the rest of the segment would be lost."""
+    parsed = parse_segments("[0.0 - 2.0] A ball at [10, 20] moves.\n  [2, 4] It rests at [3 and 5].")
+    assert [(one.start, one.end, one.text) for one in parsed.segments] == [
+        (0.0, 2.0, "A ball at [10, 20] moves."),
+        (2.0, 4.0, "It rests at [3 and 5]."),
+    ]
 
 
 def test_a_cut_off_caption_keeps_what_it_has() -> None:

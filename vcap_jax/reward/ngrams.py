@@ -20,7 +20,8 @@ LONGEST = 4
 SIGMA = 6.0
 """Tokens by which lengths may differ before the penalty bites."""
 SCALE = 10.0
-"""What a caption that equals its only reference earns."""
+"""The most that a caption earns: one that equals its only reference, where that has ``LONGEST`` tokens and, of each
+length, an n-gram that some document lacks."""
 
 Gram = tuple[str, ...]
 _TOKEN = re.compile(rf"\d+(?:\.\d+)?|[{UNSPACED}]|[^\W_{UNSPACED}]+(?:['\u2019][^\W_{UNSPACED}]+)*")

@@ -9,7 +9,7 @@ The canonical layout, which the policy's prompt asks for::
 Captioners vary it, and these are read as well: clock times (``[00:00 - 00:02]``,
 ``[0:00:01.5 --> 0:00:02]``), units, other dashes and ``to``, bold or numbered headers, round or no brackets
 at the start of a line (``0.0-2.0s: ...``, ``From 0 to 2 seconds, ...``, ``**Scene 1 (0:00-0:02)**``) or alone on one
-(``## Segment 1: 0.0 - 2.0``), several headers in one line.
+(``## Segment 1: 0.0 - 2.0``), several headers in one line. A mere pair, ``[0, 2]``, is one at the start of a line only.
 """
 
 from __future__ import annotations
@@ -79,6 +79,9 @@ def parse_segments(caption: str) -> SegmentedCaption:
     """
     marks: dict[int, tuple[int, tuple[float, float] | None]] = {}  # start of header -> its end and times
     for match in _BRACKETED.finditer(caption):
+        # Inside a line "[10, 20]" is rather a place in the picture than a range of times.
+        if match["span"] is None and not _begins_line(caption, match.start()):
+            continue
         marks[match.start()] = match.end(), (_seconds(match["start"]), _seconds(match["end"]))
     for match in _AT_LINE_START.finditer(caption):
         clock = ":" in match["start"] and ":" in match["end"]
@@ -101,6 +104,11 @@ def parse_segments(caption: str) -> SegmentedCaption:
         elif text and times[0] < times[1]:
             segments.append(Segment(start=times[0], end=times[1], text=text))
     return SegmentedCaption(segments=tuple(segments), summary=" ".join(part for part in summary if part))
+
+
+def _begins_line(caption: str, position: int) -> bool:
+    """Whether nothing but blanks stands before it on its line."""
+    return not caption[caption.rfind("\n", 0, position) + 1 : position].strip()
 
 
 def format_segments(segments: Sequence[Segment]) -> str:

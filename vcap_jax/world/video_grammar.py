@@ -107,7 +107,8 @@ class VideoCaption:
         return (*self.stray, *(s for segment in self.segments for s in segment.sentences), *self.summary)
 
     def claims(self, shots: Sequence[tuple[float, float]]) -> tuple[Claim, ...]:
-        """Everything claimed, each claim once, given when the shots start and end (seconds)."""
+        """Everything claimed, each claim once, given when the shots start and end (seconds). Those of times that fit no
+        shot are about one and the same: said twice, even of different times, they are one claim."""
         found: list[Claim] = []
         for segment in self.segments:
             shot = shot_of(segment.start, segment.end, shots)

@@ -21,8 +21,8 @@ from vcap_jax.report.pages import text_table
 
 ENOUGH = 10
 """Samples below which nothing is called better or worse: percentile bootstraps of few are too narrow. Of differences
-that are nothing but noise 16% would be called so with 6 samples, 24% with 3, and all with a single one; with 10 it is
-still 9%, with 40 7%."""
+that are nothing but noise 14% would be called so with 6 samples, 24% with 3, and all with a single one; with 10 it is
+still 9%, with 40 6%."""
 
 
 @dataclass(frozen=True, kw_only=True)
