@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal, TypedDict, Unpack
 
 from gpu_judge.vllm_server.settings import ServeSettings
+from vcap_jax.system.home import HomeParser
 
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -64,7 +65,7 @@ class _Shape(TypedDict, total=False):
 
 def _parser() -> tuple[argparse.ArgumentParser, list[str]]:
     """The parser, and the names of the vllm backend's own options."""
-    parser = argparse.ArgumentParser(
+    parser = HomeParser(
         prog="serve.py",
         description="Serve a judge of captions in OpenAI's chat format.",
         allow_abbrev=False,

@@ -58,6 +58,9 @@ need_share() {
   fi
 }
 
+# at_home '~/runs/mine' -> /home/me/runs/mine, as launch/train.py reads it: in quotes the shell leaves it as it is.
+at_home() { echo "${1/#\~\//$HOME/}"; }
+
 # without_slash runs/mine/ -> runs/mine. What lies beside a folder is named after it.
 without_slash() {
   local folder=$1

@@ -74,7 +74,7 @@ while (($#)); do
       --vllm | --judge-max-model-len | --judge-images-per-prompt | --judge-tensor-parallel)
       need_value "$1" $#
       name=${1#--}
-      printf -v "${name//-/_}" '%s' "$2"
+      printf -v "${name//-/_}" '%s' "$(at_home "$2")"
       ;;
     --judge-url) need_value "$1" $# && judge_urls+=("$2") ;;
     --judge-option) need_value "$1" $# && judge_options+=("$2") ;;

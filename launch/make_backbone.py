@@ -16,12 +16,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from argparse import RawDescriptionHelpFormatter
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vcap_jax.run.command_line import guarded
+from vcap_jax.system.home import HomeParser
 
 if TYPE_CHECKING:  # the help is shown without importing what only the work needs
     from vcap_jax.models.family import CaptionModel, Processor
@@ -34,7 +35,7 @@ def main() -> int:
     """Reads the arguments and teaches."""
     from vcap_jax.recipes.teaching.stages import Course
 
-    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    parser = HomeParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="folder of the policy")
     parser.add_argument(
         "--work", type=Path, default=Path("runs/teaching"), help="pictures, and what stages leave"

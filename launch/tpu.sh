@@ -92,6 +92,10 @@ if [[ -n $slice ]]; then
 fi
 
 # -- on this host --------------------------------------------------------------------------------------------------
+# Here and not above: a slice's hosts have homes of their own.
+for name in model manifest run_dir target python judge_key_file; do
+  printf -v "$name" '%s' "$(at_home "${!name}")"
+done
 logs=$run_dir.logs
 pid_file=$logs/train-$(hostname).pid
 # The number in the file may be another process's by now: after a reboot, or long after the trainer has ended.

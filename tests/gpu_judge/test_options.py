@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
-from gpu_judge.options import parse_arguments
+from gpu_judge.options import parse_arguments, serve_settings
 from vcap_jax.world.noisy_perception import PerceptionConfig
 
 
@@ -23,3 +24,10 @@ def test_help_tells_the_defaults_of_the_embedded_judges_perception(
     ]
     default = PerceptionConfig()
     assert told == [default.miss, default.invent, default.attention, default.seed]
+
+
+def test_a_checkpoint_may_be_at_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shells leave ``~/`` alone behind ``--model=``."""
+    monkeypatch.setenv("HOME", "/home/me")
+    options = parse_arguments(["--backend=vllm", "--gpus=0", "--model=~/models/judge"])
+    assert serve_settings(options).model == Path("/home/me/models/judge")

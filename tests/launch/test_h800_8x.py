@@ -524,6 +524,13 @@ def test_logs_lie_beside_a_run_folder_however_it_is_written(node: Path) -> None:
     assert f"  logs    {node / 'run'}.logs/here/" in done.stdout.splitlines()
 
 
+def test_a_run_folder_in_quotes_may_be_at_home(node: Path) -> None:
+    """The trainer's would be there, and its logs and its judge's in a folder that is called ~."""
+    done = start(node, "h800_8x.sh", "--dry-run", "--run-dir", "~/run", HOME=str(node))
+    assert done.returncode == 0, done.stderr
+    assert f"  logs    {node / 'run'}.logs/here/" in done.stdout.splitlines()
+
+
 @pytest.mark.slow
 def test_a_judge_that_never_judges_ends_the_run_with_the_end_of_its_log(node: Path) -> None:
     done = start(node, "h800_8x.sh", "--judge-timeout", "5", JUDGE="never")

@@ -92,6 +92,16 @@ def test_a_process_that_took_the_number_of_a_trainer_is_left_alone(node: Path) -
     stranger.wait()
 
 
+def test_a_run_folder_in_quotes_is_at_home_on_the_host_that_trains(node: Path) -> None:
+    there = ("--run-dir", "~/run", "--stop")
+    on_the_host = start(node, "tpu.sh", *there, HOME=str(node))
+    assert f"no trainer of {node / 'run'} runs" in on_the_host.stderr
+    on_a_slice = start(node, "tpu.sh", *SLICE, *there, HOME="/elsewhere")
+    assert on_a_slice.returncode == 0, on_a_slice.stderr
+    sent = shlex.split(notes(node)[-1])
+    assert sent[sent.index("--run-dir") + 1] == "~/run"
+
+
 def test_a_trainer_is_found_however_its_run_folder_is_written(node: Path) -> None:
     """--stop looked for its number in another folder where one of the two had a slash at its end."""
     written = ("--run-dir", f"{node / 'run'}/")

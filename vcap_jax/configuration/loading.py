@@ -25,6 +25,7 @@ from vcap_jax.configuration.schema import (
     type_text,
 )
 from vcap_jax.configuration.shipped import find_config
+from vcap_jax.system.home import at_home
 from vcap_jax.system.json_values import JsonDict, JsonObject, JsonValue, as_object, half_character
 
 T = TypeVar("T")
@@ -57,7 +58,7 @@ def load_config(schema: type[T], yaml_paths: Iterable[str | Path] = (), override
     merged, sources = _defaults(schema), dict[str, str]()
     for label, layer in layers:
         _merge(merged, layer, schema, "", label, sources)
-    merged = as_object(_at_home(merged), schema.__name__)
+    merged = as_object(_paths_at_home(merged), schema.__name__)
     problems += _halves(merged, sources)
     # Half of a character, which is told of, is no JSON.
     document = json.dumps(merged, ensure_ascii=False).encode(errors="replace")
@@ -71,13 +72,13 @@ def load_config(schema: type[T], yaml_paths: Iterable[str | Path] = (), override
     return config
 
 
-def _at_home(value: JsonValue) -> JsonValue:
+def _paths_at_home(value: JsonValue) -> JsonValue:
     """The value with the home folder where a text begins with ``~/``, as a shell has it."""
     if isinstance(value, str):
-        return f"{Path.home()}{value[1:]}" if value.startswith("~/") else value
+        return at_home(value)
     if isinstance(value, Mapping):
-        return {name: _at_home(item) for name, item in value.items()}
-    return [_at_home(item) for item in value] if isinstance(value, list) else value
+        return {name: _paths_at_home(item) for name, item in value.items()}
+    return [_paths_at_home(item) for item in value] if isinstance(value, list) else value
 
 
 def _halves(merged: JsonObject, sources: Mapping[str, str], prefix: str = "") -> Iterator[str]:

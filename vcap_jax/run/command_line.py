@@ -17,22 +17,14 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from vcap_jax.system.home import HomeParser
+
 if TYPE_CHECKING:  # JAX is imported only once the arguments are understood and its environment is set
     from vcap_jax.parallel.processes import Processes
     from vcap_jax.run.config import RunConfig
 
 _OURS = "vcap_jax"
 _SCRIPT = re.compile(r"python launch/(\w+)\.py")
-_AT_HOME = re.compile(r"^([^\s=]*=)?~(?=/)")
-
-
-class _Parser(argparse.ArgumentParser):
-    """Takes ``~/`` for the home folder, behind ``--option=`` and ``key=`` too, where shells leave it as it is."""
-
-    def parse_known_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def,override]
-        words = sys.argv[1:] if args is None else args
-        whole = [_AT_HOME.sub(lambda found: f"{found[1] or ''}{Path.home()}", word) for word in words]
-        return super().parse_known_args(whole, namespace)
 
 
 def command_parser(description: str | None) -> argparse.ArgumentParser:
@@ -44,7 +36,9 @@ def command_parser(description: str | None) -> argparse.ArgumentParser:
     if _as_vcap():
         prog = " ".join(["vcap", *sys.argv[1:2]])
         description = _SCRIPT.sub(lambda found: f"vcap {found[1].replace('_', '-')}", description or "")
-    return _Parser(prog=prog, description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    return HomeParser(
+        prog=prog, description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
 
 
 def page_argument(text: str) -> Path:
