@@ -44,9 +44,9 @@ class Prose:
     def problems(self) -> tuple[str, ...]:
         """The problems in words, each kind once."""
         kinds = (
-            ("text about the text", self.meta),
-            ("repetition", self.repeated),
-            ("text that describes nothing", self.junk),
+            ("speaks about the text", self.meta),
+            ("repeats itself", self.repeated),
+            ("has text that describes nothing", self.junk),
         )
         return tuple(
             f"{kind}: {_quoted(found[0])}{f' and {len(found) - 1} more' if len(found) > 1 else ''}"

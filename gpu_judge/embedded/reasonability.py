@@ -32,7 +32,7 @@ def reasonability(
         0.
     """
     if not segments or not shots:
-        return 0, ("there are no timed segments",)
+        return 0, ("has no timed segments",)
     first, last = shots[0][0], shots[-1][1]
     filled = _filled(segments, first, last)
     cuts = [start for start, _ in shots[1:]]
@@ -46,11 +46,11 @@ def reasonability(
         fit = 1 / (1 + len(inner))
     problems = []
     if filled < 0.99:
-        problems.append("the segments leave gaps, overlap or reach beyond the video")
+        problems.append("has segments that leave gaps, overlap or reach beyond the video")
     if met < len(cuts):
-        problems.append("a visible change of scene is no boundary of segments")
+        problems.append("has no boundary of segments at a visible change of scene")
     if fitting < len(inner):
-        problems.append("segments end where nothing changes")
+        problems.append("has segments that end where nothing changes")
     return math.floor(10 * filled * (BASE + (1 - BASE) * fit) * coherence + 0.5), tuple(problems)
 
 

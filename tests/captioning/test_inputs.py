@@ -68,6 +68,7 @@ def test_what_is_named_wrongly_is_told_all_at_once(tmp_path: Path) -> None:
     named = [
         tmp_path / "gone.png",
         "https://example.org/a.png",
+        (tmp_path / "there.png").as_uri(),
         tmp_path / "table.xlsx",
         tmp_path / "phone.HEIC",
         tmp_path / "rows.csv",
@@ -78,9 +79,10 @@ def test_what_is_named_wrongly_is_told_all_at_once(tmp_path: Path) -> None:
     with pytest.raises(InputsError) as refused:
         Inputs(named)
     text = str(refused.value)
-    assert text.startswith("7 problems:")
+    assert text.startswith("8 problems:")
     assert "gone.png does not exist" in text
     assert "is an address: download it" in text
+    assert "there.png is an address: give the path alone, without file://" in text
     assert "phone.HEIC is HEIC, which nothing here opens: convert it" in text
     assert "table.xlsx is neither picture, clip, folder nor manifest" in text
     assert "rows.csv is CSV, and a manifest is JSON Lines: pandas.read_csv(" in text

@@ -40,7 +40,7 @@ def read_objects(path: Path, what: str) -> Iterator[tuple[int, JsonDict]]:
     """
     if not path.is_file():
         if is_address(str(path)):
-            raise ManifestError(f"the {what} {path} is an address: download it and give the file's path")
+            raise ManifestError(f"the {what} {path} is an address: {file_of(str(path))}")
         if path.is_dir():
             raise ManifestError(f"the {what} {path} is a folder: name a file in it")
         raise ManifestError(f"the {what} {path} does not exist: check the path")
@@ -116,6 +116,13 @@ def string_list(value: object, where: str, key: str) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(item, str) and item.strip() for item in value):
         raise ManifestError(f'{where}: "{key}" must be a list of texts that are not empty, got {value!r}')
     return tuple(value)
+
+
+def file_of(address: str) -> str:
+    """What to do to have the file that an address names."""
+    if address.startswith("file:"):
+        return "give the path alone, without file://"
+    return "download it and give the file's path"
 
 
 def is_address(name: str) -> bool:

@@ -21,7 +21,15 @@ from typing import Literal
 
 from vcap_jax.data.errors import ManifestError
 from vcap_jax.data.folders import VIDEO_SUFFIXES, media_files
-from vcap_jax.data.jsonl import is_address, other_keys, read_objects, row_id, string_list, without_nulls
+from vcap_jax.data.jsonl import (
+    file_of,
+    is_address,
+    other_keys,
+    read_objects,
+    row_id,
+    string_list,
+    without_nulls,
+)
 from vcap_jax.system.json_values import JsonObject
 
 _MEDIA = ("image", "images", "video")
@@ -176,9 +184,7 @@ def _sample(row: JsonObject, source: Path, number: int) -> Sample:
                 f'{where}: "{key}" is {name!r}, and no file\'s path has a NUL: correct the path'
             )
         if is_address(name):
-            raise ManifestError(
-                f"{where}: {name} is an address, and files must be local: download it, give its path"
-            )
+            raise ManifestError(f"{where}: {name} is an address, and files must be local: {file_of(name)}")
     paths = tuple(source.parent / name for name in names)
     prompt = row.get("prompt")
     if prompt is not None and (not isinstance(prompt, str) or not prompt.strip()):

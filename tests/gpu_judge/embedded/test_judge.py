@@ -321,5 +321,9 @@ def test_the_analysis_names_the_problems_and_stays_short(judge: EmbeddedJudge) -
     analysis = str(judge.answer(about(scene, describe_image(said, rng), reference))["Analysis"])
     assert f"says {wrong} for the colour at the {place}" in analysis
     assert "leaves out the background" in analysis
+    repeated = full_caption(scene, rng)
+    doing = str(judge.answer(about(scene, f"{repeated} {repeated} Blah blah.", reference))["Analysis"])
+    assert doing.startswith("It repeats itself: ")
+    assert "; has text that describes nothing: 'Blah blah.'" in doing
     everything = " ".join(f"A {c} object is at the {p}. {c}." for p in IMAGE_PLACES for c in COLOURS)
     assert len(str(judge.answer(about(scene, everything, reference))["Analysis"])) < 1000
