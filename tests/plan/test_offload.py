@@ -237,6 +237,9 @@ def test_a_group_waits_with_the_keys_and_values_of_its_prompt_and_captions() -> 
     processes = ["distributed.coordinator=a:1", "distributed.processes=2", "distributed.process_id=0"]
     assert outgrown_bytes(paper_video(*short, *processes), model) == found // 2
     assert outgrown_bytes(paper_video(), model) == 0
+    # Where references are written, more may begin at once than a step has.
+    fewer = paper_video(*short, "grpo.groups_per_step=16", "grpo.groups_per_micro_batch=16")
+    assert outgrown_bytes(fewer, model) * config.grpo.groups_per_step == found * 32
 
 
 def test_nothing_is_put_on_a_device() -> None:

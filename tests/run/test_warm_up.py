@@ -14,6 +14,7 @@ from vcap_jax.rollout.sampler import GroupSampler
 from vcap_jax.run.config import RunConfig
 from vcap_jax.run.warm_up import compile_decoding, prompt_sizes
 
+SHORT = ("rollout.short_groups=8", "rollout.short_length=64")
 PAPER = Path(__file__).resolve().parents[2] / "configs" / "paper"
 
 
@@ -62,6 +63,8 @@ def test_the_paper_runs_compile_a_known_number_of_programs_and_all_of_them_early
         (["data.buckets={token_multiple: 8, max_tokens: 20}"], (8, 16, 24), "3 decode programs"),
         (["data.buckets={token_multiple: 8}"], None, "data.buckets.max_tokens"),
         (["data.buckets={token_multiple: 8}", "rollout.shrink=1"], None, None),
+        # One program for short caches and one for long ones, of each size.
+        (["data.buckets={tokens: [16]}", "rollout.shrink=1", *SHORT], (16,), "1 decode programs"),
     ],
 )
 def test_decoding_is_compiled_or_it_is_said_that_it_is_not(settings, asked, said) -> None:

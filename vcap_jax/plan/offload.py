@@ -161,8 +161,9 @@ def _cut(tree: object, sizes: Mapping[str, int], rules: Sequence[Rule]) -> int:
 
 
 def outgrown_bytes(config: RunConfig, model: Model) -> int:
-    """Bytes of a process's memory while every one of its groups of a step waits, each with the largest prompt; 0
-    without short caches.
+    """Bytes of a process's memory while as many groups wait as ever can, each with the largest prompt; 0 without short
+    caches. These are its groups of a step, or those that it decodes side by side in short caches if they are more: so
+    many begin where references or held-out captions are written.
 
     A group waits with all that a slot of the sampler's state has: its prompt, its captions in short caches, where its
     draws stand (``rollout.parking``). Nothing is put on a device. Raises PlanningError if no largest prompt is set.
@@ -186,5 +187,6 @@ def outgrown_bytes(config: RunConfig, model: Model) -> int:
         logprobs=True,
     )
     state = sampler.abstract_calls(params, frozen, prompt, None, short=True).state
-    groups = -(-config.grpo.groups_per_step // (config.distributed.processes or 1))
+    processes = config.distributed.processes or 1
+    groups = max(-(-config.grpo.groups_per_step // processes), config.rollout.share(processes).short_groups)
     return groups * bytes_per_device(state) // _SLOTS

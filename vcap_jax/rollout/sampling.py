@@ -197,7 +197,9 @@ def best_scores(scores: Array, count: int) -> tuple[Array, Array]:
 def gumbel_noise(keys: Array, position: Array, tokens: Array) -> Array:
     """Standard Gumbel noise float32 [..., n] of ``tokens`` int32 [..., n] at caption ``position`` [...].
 
-    keys: [...] from ``candidate_keys``. A hash (Threefry, as in ``jax.random``) of the three, each value by itself.
+    keys: [...] from ``candidate_keys``. A hash (Threefry, as in ``jax.random``) of the three, each value by itself. It
+    has 23 random bits, so it is at most 16.6: tokens of a probability below 1e-7, which only a draw from the whole
+    vocabulary meets, are drawn more rarely than that, and below 1e-8 hardly ever.
     """
     words = jax.random.key_data(keys)[..., None, :]
     shape = jnp.broadcast_shapes(tokens.shape, (*keys.shape, 1))

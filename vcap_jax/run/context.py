@@ -119,7 +119,7 @@ class RunContext:
         ways = math.prod(self.own_placement.mesh.shape[axis] for axis in GROUP_AXES)
         micro = -(-self.config.grpo.groups_per_micro_batch // (self.processes.count * ways)) * ways
         groups = min(sampler.config.groups_per_batch, micro)
-        # No more groups wait for long caches than in a step, however many samples are captioned.
+        # However many samples are captioned, no more groups wait for long caches than in a step, or than begin at once.
         step = -(-self.config.grpo.groups_per_step // self.processes.count)
         waiting = max(1, step - sampler.config.short_groups + 1)
         return SamplerCaptions(sampler, self.own_policy.frozen, self.batcher(groups), waiting)

@@ -30,7 +30,9 @@ def compile_decoding(ctx: RunContext) -> None:
     Which shapes a step needs follows from how its captions end. Without this, some would be compiled
     in the middle of the run. Raises UnsupportedAttention if one lacks the kernel for new tokens that was chosen.
     """
-    if ctx.config.rollout.engine != "jax" or ctx.config.rollout.shrink == 1:
+    rollout = ctx.config.rollout
+    # Of one program for each size the first call compiles it.
+    if rollout.engine != "jax" or (rollout.shrink == 1 and not rollout.short_groups):
         return
     sizes = prompt_sizes(ctx.config.data.buckets)
     if not sizes:
