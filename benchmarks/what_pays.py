@@ -4,11 +4,12 @@
     python benchmarks/what_pays.py runs/a runs/b --parts 10 --output pays.json
 
 Reads finished or unfinished runs of the embedded world; nothing is judged or drawn anew. For each kind of fact, and for
-two objects in one segment of a clip's caption: the share of a part's captions that tell of it, right or wrong, and the
+two objects in one segment of a clip's caption: the share of a part's captions that tell of it, right or wrong; the
 mean advantage of these captions (paper, Eq. grpo-adv), by the run's own settings: the reward less the mean of its
-group, in standard deviations of the group. GRPO makes likelier what is above 0 and rarer what is below. So of what a
-policy never comes to tell one sees whether it was not tried, or tried and not paid for. Groups of equal rewards and
-captions without a reward teach nothing and are left out. Where length costs (``grpo.overlong``) captions are counted in
+group, in standard deviations of the group; and the share of what they claim of it that is true. GRPO makes likelier
+what is above 0 and rarer what is below. So of what a policy never comes to tell one sees whether it was not tried, or
+tried and not paid for, and whether it was wrong. Groups of equal rewards and captions without a reward teach nothing
+and are left out. Where length costs (``grpo.overlong``) captions are counted in
 tokens anew; a run whose components are normalised each by itself (``grpo.advantages.per_component``) is refused.
 """
 
@@ -34,7 +35,7 @@ from vcap_jax.reward.store import StoredCandidate, read_candidates
 from vcap_jax.run.config import RunConfig
 from vcap_jax.world.backbone import BACKBONE_FOLDER
 from vcap_jax.world.dataset import read_scenes
-from vcap_jax.world.facts import caption_claims
+from vcap_jax.world.facts import caption_claims, scene_facts
 from vcap_jax.world.scenes import Scene, VideoScene
 from vcap_jax.world.slots import object_of
 from vcap_jax.world.video_grammar import parse_video
@@ -44,21 +45,26 @@ SECOND = "two in a segment"
 
 @dataclass(frozen=True, kw_only=True)
 class Pay:
-    """Of a trait in some steps. share: of the captions that have it. advantage: their mean; None if there are none."""
+    """Of a trait in some steps. share: of the captions that have it. advantage: their mean; None if there are none.
+    true: share of their claims of this kind; None where nothing is claimed."""
 
     share: float
     advantage: float | None
+    true: float | None
 
 
-def traits(scene: Scene, caption: str) -> frozenset[str]:
-    """What a caption tells of: kinds of facts, and ``SECOND`` if a segment of a clip's tells of two objects."""
-    told = {str(slot[-1]) for slot, _ in caption_claims(scene, caption)}
+def traits(scene: Scene, caption: str) -> Mapping[str, Sequence[bool]]:
+    """What a caption tells of: by kind of fact whether each claim is true, and ``SECOND``, which is no claim, if a
+    segment of a clip's tells of two objects."""
+    facts, told = scene_facts(scene), dict[str, list[bool]]()
+    for slot, value in caption_claims(scene, caption):
+        told.setdefault(str(slot[-1]), []).append(facts.get(slot) == value)
     if isinstance(scene, VideoScene):
         for segment in parse_video(caption).segments:
             objects = {object_of(slot) for sentence in segment.sentences for slot, _ in sentence.claims}
             if len(objects - {None}) > 1:
-                told.add(SECOND)
-    return frozenset(told)
+                told[SECOND] = []
+    return told
 
 
 def advantages(
@@ -88,6 +94,7 @@ def pay(
     """By trait what was paid in each of ``parts`` equal parts of ``steps``, the most often told first."""
     captions = [0] * parts
     told: dict[str, list[list[float]]] = {}
+    true: dict[str, list[list[bool]]] = {}
     for _, members in groupby(candidates, lambda one: (one.step, one.sample_id, one.group)):
         group = list(members)
         found = advantages(group)
@@ -98,29 +105,39 @@ def pay(
             if np.isnan(advantage):
                 continue
             captions[part] += 1
-            for trait in traits(scenes[one.sample_id], one.caption):
+            for trait, claims in traits(scenes[one.sample_id], one.caption).items():
                 told.setdefault(trait, [[] for _ in range(parts)])[part].append(float(advantage))
+                true.setdefault(trait, [[] for _ in range(parts)])[part].extend(claims)
     rows = sorted(told.items(), key=lambda row: -sum(map(len, row[1])))
     return {
         trait: [
             Pay(
                 share=round(len(some) / captions[part], 4) if captions[part] else 0.0,
-                advantage=round(float(np.mean(some)), 4) if some else None,
+                advantage=_mean(some),
+                true=_mean(claims),
             )
-            for part, some in enumerate(by_part)
+            for part, (some, claims) in enumerate(zip(by_part, true[trait], strict=True))
         ]
         for trait, by_part in rows
     }
 
 
+def _mean(values: Sequence[float]) -> float | None:
+    return round(float(np.mean(values)), 4) if values else None
+
+
 def lines(run: str, rows: Mapping[str, Sequence[Pay]], steps: int) -> Iterator[str]:
     parts = len(next(iter(rows.values())))
     ends = [-(-part * steps // parts) for part in range(parts + 1)]
-    yield f"{run}: share of captions, mean advantage"
-    yield f"{'steps':22}" + "".join(f"{f'{a + 1} to {b}':>16}" for a, b in pairwise(ends))
+    yield f"{run}: share of captions, mean advantage, share of claims that are true"
+    yield f"{'steps':18}" + "".join(f"{f'{a + 1} to {b}':>20}" for a, b in pairwise(ends))
     for trait, by_part in rows.items():
-        cells = (f"{p.share:.1%} {'' if p.advantage is None else f'{p.advantage:+.2f}':>6}" for p in by_part)
-        yield f"{trait:22}" + "".join(f"{cell:>16}" for cell in cells)
+        cells = (
+            f"{p.share:.1%} {'' if p.advantage is None else f'{p.advantage:+.2f}':>6}"
+            f" {'' if p.true is None else f'{p.true:.0%}':>4}"
+            for p in by_part
+        )
+        yield f"{trait:18}" + "".join(f"{cell:>20}" for cell in cells)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

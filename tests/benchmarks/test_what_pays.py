@@ -16,6 +16,8 @@ from vcap_jax.configuration import load_config
 from vcap_jax.reward.store import StoredCandidate
 from vcap_jax.run.config import RunConfig
 from vcap_jax.world.dataset import sample_scene
+from vcap_jax.world.facts import scene_facts
+from vcap_jax.world.vocabulary import VALUES
 
 ROOT = Path(__file__).resolve().parents[2]
 CLIP = sample_scene("video", 0, 0)
@@ -48,7 +50,24 @@ def test_two_objects_count_where_they_are_in_one_segment() -> None:
     assert SECOND not in traits(CLIP, ONE + " The one at the top left disappears.")
     assert SECOND not in traits(CLIP, ONE + "\n[2.0 - 4.0] At the bottom left a blue ring moves up.")
     picture = "At the top left is a red star. At the bottom left is a blue ring."
-    assert traits(sample_scene("image", 0, 0), picture) == {"shape", "colour"}
+    assert traits(sample_scene("image", 0, 0), picture).keys() == {"shape", "colour"}
+
+
+def test_of_each_kind_it_is_told_what_is_true() -> None:
+    """An event that did not happen is as false as one of another kind; two objects are no claim."""
+    (place, kind), value = next(
+        (slot[1:], value) for slot, value in scene_facts(CLIP).items() if slot[0] == 0 and slot[-1] == "shape"
+    )
+    start, end = CLIP.shots[0].seconds
+    other = next(shape for shape in VALUES["shape"] if shape != value)
+    for shape, true in ((value, True), (other, False)):
+        found = traits(CLIP, f"[{start} - {end}] At the {place} a red {shape} stays still.")
+        assert found[kind] == [true]
+    assert traits(CLIP, TWO)[SECOND] == []
+    candidates = group(0, (ONE, 0.0), (TWO, 1.0))
+    row = pay(candidates, {"a": CLIP}, parts=1, steps=1, advantages=PLAIN)["shape"][0]
+    claims = [*traits(CLIP, ONE)["shape"], *traits(CLIP, TWO)["shape"]]
+    assert row.true == pytest.approx(sum(claims) / len(claims), abs=1e-4)
 
 
 def paid(*changed: str) -> Callable[[Sequence[StoredCandidate]], np.ndarray | None]:
