@@ -199,6 +199,31 @@ def test_the_folder_of_a_run_is_left_alone(data: Path, server: ScriptedJudge) ->
     assert server.bodies == []
 
 
+@pytest.mark.parametrize("name", ["rewards.jsonl", ".rewards.jsonl.partial", "link.jsonl"])
+def test_rewards_are_not_scored_into_their_own_folder(data: Path, server: ScriptedJudge, name: str) -> None:
+    """The file was removed before the first caption was scored, and gone where that was ended early."""
+    server.answer = by_words
+    first, _, _ = scored(configured(data, server), data)
+    folder = data / "scores"
+    (folder / ".rewards.jsonl.partial").write_bytes((folder / "rewards.jsonl").read_bytes())
+    (folder / "link.jsonl").symlink_to("rewards.jsonl")
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    server.bodies.clear()
+    request = ScoreRequest(captions=folder / name, folder=folder)
+    with pytest.raises(EvaluationRefused, match=rf"{name} is a file that .* replaces: .* or another --out"):
+        score(configured(data, server), request, say=print)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    # The remedies: a copy, whose answers are there, and another folder.
+    copy = data / "copy.jsonl"
+    copy.write_bytes((folder / "rewards.jsonl").read_bytes())
+    score(configured(data, server), ScoreRequest(captions=copy, folder=folder), say=print)
+    assert [json.loads(row) for row in (folder / "rewards.jsonl").read_text().splitlines()] == first
+    assert server.bodies == []
+    request = ScoreRequest(captions=folder / "rewards.jsonl", folder=data / "other")
+    score(configured(data, server), request, say=print)
+    assert (data / "other" / "rewards.jsonl").read_bytes() == (folder / "rewards.jsonl").read_bytes()
+
+
 def test_what_has_an_answer_is_not_asked_again(data: Path, server: ScriptedJudge) -> None:
     def broken(body: dict[str, Any], n: int) -> Reply:
         return Reply(content="I cannot say.") if candidate_of(body) == "one" else by_words(body, n)

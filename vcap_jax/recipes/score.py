@@ -70,12 +70,17 @@ def score(config: RunConfig, request: ScoreRequest, *, say: Callable[[str], None
     """Scores every caption of the file; returns the summary. Called again, it asks only what has no answer yet. What
     an earlier scoring left, of this file or another one, is replaced; its answers stay.
 
-    Raises what ``check_inputs`` raises, EvaluatorError for captions that are of none of the samples and for the folder
-    of a run, JudgeUnavailable and its kinds, RunFolderError for another judge than the folder's, and Stopped if a
-    signal came.
+    Raises what ``check_inputs`` raises, EvaluatorError for captions that are of none of the samples, for rewards that
+    would be replaced while they are scored and for the folder of a run, JudgeUnavailable and its kinds, RunFolderError
+    for another judge than the folder's, and Stopped if a signal came.
     """
     begin = time.monotonic()
     folder = RunFolder(request.folder)
+    if request.captions.resolve() in {(folder.root / name).resolve() for name in (REWARDS, _PARTIAL)}:
+        raise EvaluationRefused(
+            f"--captions {request.captions} is a file that this scoring replaces: give a copy of it that lies "
+            f"elsewhere, of which only what {folder.root} has no answer to is asked, or another --out"
+        )
     if folder.begun and not any((folder.root / name).exists() for name in (REWARDS, _PARTIAL)):
         raise EvaluationRefused(
             f"{folder.root} is the folder of a run, whose config.yaml would be replaced: give another --out"
