@@ -18,12 +18,11 @@ from vcap_jax.captioning.file import (
     CaptionFileError,
     CaptionJob,
     about_file,
-    earlier_file,
     read_caption_file,
     write_caption_file,
 )
 from vcap_jax.captioning.inputs import Inputs
-from vcap_jax.captioning.parts import Shard, parts_folder
+from vcap_jax.captioning.parts import Shard, earlier_file, parts_folder
 from vcap_jax.system.shutdown import Stopped, stop_on_signal
 from vcap_jax.world.dataset import write_dataset
 

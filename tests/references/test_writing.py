@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,8 @@ from vcap_jax.data.media import TimeWindow
 from vcap_jax.data.pipeline import BadSample
 from vcap_jax.data.references import Provenance, ReferencePool, asked_digest
 from vcap_jax.parallel.processes import Processes
-from vcap_jax.references import write_shared_pool
-from vcap_jax.references.writing import PoolError, Shard, Written, write_pool
+from vcap_jax.references import remember_pool, write_shared_pool
+from vcap_jax.references.writing import PoolError, Shard, Written, earlier_pools, write_pool
 from vcap_jax.run.config import RunConfig
 from vcap_jax.system.shutdown import Stopped, requested
 
@@ -328,6 +329,53 @@ def test_samples_that_got_nothing_are_tried_again_when_it_is_asked_for(tmp_path:
     assert {0, 5}.isdisjoint(again.asked)
     with pytest.raises(PoolError, match="holds another pool"):
         write_pool(path, Writer(weights="others"), SAMPLES, retry_failed=True)
+
+
+class Half(Writer):
+    """As an endpoint that answers for every other sample alone."""
+
+    def whole(self, samples, indices, on_bad):
+        return (written for written in super().whole(samples, indices, on_bad) if written.index % 2 == 0)
+
+
+class Quarter(Writer):
+    """As one that answers for every fourth."""
+
+    def whole(self, samples, indices, on_bad):
+        return (written for written in super().whole(samples, indices, on_bad) if written.index % 4 == 0)
+
+
+def test_a_run_finds_the_pool_that_it_began_with_though_samples_were_tried_again(tmp_path: Path) -> None:
+    """The pool was written over, and whoever had begun with it could be resumed no more."""
+    path, ctx = tmp_path / "pool.jsonl", bare_context(RunConfig(), tmp_path / "run")
+    ctx.folder.root.mkdir()
+    first = write_pool(path, Quarter(), SAMPLES)
+    assert first is not None
+    first_file = path.read_bytes()
+    remember_pool(ctx, first, str(path))
+    for writer in (Quarter(), Half(), Half(), Writer(lives=3), Writer(), Writer()):
+        # Of these the first and the third get nothing more, so that nothing is written.
+        with suppress(Killed):
+            write_pool(path, writer, SAMPLES, retry_failed=True)
+    now = ReferencePool.read(path)
+    assert len(now) == 6
+    earlier = {file.name: ReferencePool.read(file) for file in earlier_pools(path)}
+    assert sorted(map(len, earlier.values())) == [2, 4]
+    assert all(name == f"pool.jsonl.earlier-{pool.digest()[:8]}" for name, pool in earlier.items())
+    found = tmp_path / f"pool.jsonl.earlier-{first.digest()[:8]}"
+    assert found.read_bytes() == first_file
+    with pytest.raises(
+        PoolError, match=rf" has {now.digest()}\. --retry-failed has left .* in {found}: give"
+    ):
+        remember_pool(ctx, now, str(path))
+    # Where it began with a part of one, as held-out samples are, it is at least told where they lie.
+    found.unlink()
+    with pytest.raises(
+        PoolError, match=r"began with, which .* beside it \(.*earlier-[0-9a-f]{8}\), or start"
+    ):
+        remember_pool(ctx, now, str(path))
+    path.write_bytes(first_file)  # the remedy
+    remember_pool(ctx, ReferencePool.read(path), str(path))
 
 
 @pytest.mark.parametrize("segments", [0, 2])

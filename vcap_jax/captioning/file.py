@@ -35,6 +35,7 @@ from vcap_jax.captioning.parts import (
     as_read,
     check_plan,
     differing,
+    earlier_file,
     grow,
     held,
     part_file,
@@ -122,11 +123,6 @@ def write_caption_file(
 def about_file(path: Path) -> Path:
     """What says of a caption file who wrote it and how."""
     return path.with_name(path.name + ".about.json")
-
-
-def earlier_file(path: Path) -> Path:
-    """The joined file while its failed inputs are tried again."""
-    return path.with_name(path.name + ".earlier")
 
 
 def read_caption_file(path: Path) -> Iterator[Caption]:

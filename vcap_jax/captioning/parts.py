@@ -44,6 +44,11 @@ def parts_folder(path: Path) -> Path:
     return path.with_name(path.name + ".parts")
 
 
+def earlier_file(path: Path) -> Path:
+    """Where the joined file is put aside when what failed in it is tried again."""
+    return path.with_name(path.name + ".earlier")
+
+
 def part_file(parts: Path, name: str, shard: Shard) -> Path:
     """The part of one process. name: of what it holds, where a file has several kinds of rows."""
     return parts / f"{name}-{shard.index:05d}-of-{shard.count:05d}.jsonl"

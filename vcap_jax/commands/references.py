@@ -51,7 +51,8 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> Namespace:
     parser.add_argument(
         "--retry-failed",
         action="store_true",
-        help="of a pool that is complete: try again the samples that got no references",
+        help="of a pool that is complete: try again the samples that got no references; the pool as it was stays in "
+        "OUT.earlier-DIGEST",
     )
     parser.add_argument("--shard", type=shard, help="INDEX/COUNT: this process's share of the samples")
     args = parser.parse_intermixed_args(arguments)
@@ -63,16 +64,18 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> Namespace:
         parser.error("--retry-failed goes over a whole pool: leave --shard out")
     if args.retry_failed and args.out is not None and _of_a_run(args.out):
         parser.error(
-            f"--retry-failed would change {args.out}, which a run began with and is resumed with: give a copy of it, "
+            f"--retry-failed would change {args.out}, which a run began with or goes on with: give a copy of it, "
             "and a new run the copy (data.references)"
         )
     return args
 
 
 def _of_a_run(pool: Path) -> bool:
-    """Whether a run has written the pool for itself."""
-    folder = pool.absolute().parent
-    return folder.name == "references" and (folder.parent / "config.yaml").is_file()
+    """Whether a run has written the pool for itself (RUN/references/), or several runs that are done together
+    (DIR/pools/, DIR/TEACHER/)."""
+    from vcap_jax.report.run_folder import RunFolder
+
+    return RunFolder(pool.absolute().parent.parent).kind.is_file()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -11,7 +11,14 @@ from vcap_jax.data.manifest import Sample
 from vcap_jax.data.references import PoolEntry, ReferencePool
 from vcap_jax.references.by_policy import configured_writer
 from vcap_jax.references.note import POOL_NOTE, read_note, write_note
-from vcap_jax.references.writing import PoolError, ReferenceWriter, existing_pool, join_parts, write_parts
+from vcap_jax.references.writing import (
+    PoolError,
+    ReferenceWriter,
+    earlier_pools,
+    existing_pool,
+    join_parts,
+    write_parts,
+)
 from vcap_jax.report.progress import PoolProgress
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.run.checkpoint_source import named_source, starting_source
@@ -173,8 +180,16 @@ def _check_same(folder: RunFolder, pool: ReferencePool, source: str, note: str) 
     """Whether a run has noted which captions it began with. Raises PoolError if they were others."""
     before = read_note(folder.root / note)
     if before is not None and before.digest != (digest := pool.digest()):
+        remedy = "Give it the pool it began with"
+        earlier = earlier_pools(Path(source))
+        if same := [file for file in earlier if ReferencePool.read(file).digest() == before.digest]:
+            remedy = (
+                f"--retry-failed has left the pool it began with in {same[0]}: give that the name {source}"
+            )
+        elif earlier:  # as of held-out samples, which are a part of a pool
+            remedy += f", which --retry-failed may have left beside it ({', '.join(map(str, earlier))})"
         raise PoolError(
             f"the run in {folder.root} began with the captions of {before.source}, digest "
-            f"{before.digest}; {source} has {digest}. Give it the pool it began with, or start a new run"
+            f"{before.digest}; {source} has {digest}. {remedy}, or start a new run"
         )
     return before is not None

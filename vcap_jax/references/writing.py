@@ -8,6 +8,7 @@ give the same pool.
 
 from __future__ import annotations
 
+import glob
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -21,6 +22,7 @@ from vcap_jax.captioning.parts import (
     as_read,
     check_plan,
     differing,
+    earlier_file,
     grow,
     held,
     part_file,
@@ -36,6 +38,7 @@ from vcap_jax.data.references import PoolEntry, Provenance, ReferencePool, Segme
 from vcap_jax.data.storage import raise_if_gone
 from vcap_jax.references.beside import with_answers
 from vcap_jax.system.errors import VCapError
+from vcap_jax.system.files import write_through
 from vcap_jax.system.json_values import JsonDict, as_list, as_number, as_whole
 from vcap_jax.system.shutdown import raise_if_requested, requested
 
@@ -102,8 +105,9 @@ def write_pool(
     """Writes the pool, or this process's part of it; goes on where an interrupted attempt left off.
 
     samples: all of them, whatever the shard. retry_failed: of a pool that is complete, try again the samples that got
-    no entry. on_progress: told (what, done, total, done by this process) after every
-    caption. on_bad: told of samples that get no entry, as they cannot be read or nothing was said of them.
+    no entry; what it was before is kept beside it (``earlier_pools``). on_progress: told (what, done, total, done by
+    this process) after every caption. on_bad: told of samples that get no entry, as they cannot be read or nothing was
+    said of them.
     Returns the pool, or None while parts of other processes are missing. A signal ends it, with Stopped, once the
     captions in work are written.
     Raises PoolError if another pool, or parts of another, lie at ``path``, if another process is writing the part, if
@@ -292,9 +296,14 @@ def _retried(
     entries = {entry.id: entry for entry in pool.entries()}
     missing = [index for index, sample in enumerate(samples) if sample.id not in entries]
 
+    before = pool.digest()
+
     def kept() -> None:
         nonlocal pool
         if len(entries) > len(pool):
+            if pool.digest() == before:  # a run that began with it is resumed with it alone
+                aside = f"{earlier_file(path).name}-{before[:8]}"
+                write_through(path.with_name(aside), lambda temporary: shutil.copyfile(path, temporary))
             ordered = [entries[sample.id] for sample in samples if sample.id in entries]
             pool = _written(path, ordered, provenance)
 
@@ -312,6 +321,12 @@ def _retried(
         kept()
     raise_if_requested(f"stopped with {len(samples) - len(pool)} samples still without references")
     return pool
+
+
+def earlier_pools(path: Path) -> list[Path]:
+    """What the pool at ``path`` was before samples were tried again: each file's name ends with the beginning of the
+    pool's digest."""
+    return sorted(path.parent.glob(f"{glob.escape(earlier_file(path).name)}-*"))
 
 
 def _tried(
