@@ -20,7 +20,7 @@ from vcap_jax.data.config import DataConfig
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.references import PoolEntry, ReferencePool
 from vcap_jax.recipes import self_improve as module
-from vcap_jax.references import heldout_pool
+from vcap_jax.references import heldout_pool, reference_pool
 from vcap_jax.references.writing import PoolError
 from vcap_jax.report.run_folder import RunFolder, RunFolderError
 from vcap_jax.report.summary import FactRow
@@ -29,6 +29,8 @@ from vcap_jax.run.config import RunConfig
 from vcap_jax.run.manifest_note import remember_samples
 from vcap_jax.run.setup import heldout_samples, manifest_samples
 from vcap_jax.system.shutdown import TrainingStopped
+
+references_by = module._references_by
 
 
 def shares(coverage: float) -> FactRow:
@@ -244,6 +246,84 @@ def test_held_out_captions_are_compared_with_the_same_references_in_all_rounds(
     )
     assert written == {"policy": [held], "a part by the policy": [held - 2]}.get(source, [])
     assert not any("does not compare" in text for text in said)
+
+
+@pytest.fixture
+def learned(monkeypatch: pytest.MonkeyPatch, rounds: Rounds) -> dict[str, list[str]]:
+    """The samples that each round learns from, where its references are asked for as they are in earnest."""
+    found: dict[str, list[str]] = {}
+    own_run = rounds.run
+
+    def run(config: RunConfig, folder: RunFolder, **more: Any) -> None:
+        ctx: Any = SimpleNamespace(config=config, folder=folder, **more)
+        samples = manifest_samples(config, print)
+        found[folder.root.name] = [
+            one.id for one in reference_pool(ctx, samples).covered(samples, more["say"])
+        ]
+        own_run(config, folder, **more)
+
+    def written(ctx: object, path: Path, writer: str, samples: Sequence[Sample]) -> None:
+        write_pool(path, writer, samples)
+
+    def prepared(config: RunConfig, *_: object, **__: object) -> SimpleNamespace:
+        return SimpleNamespace(samples=manifest_samples(config, print), world=None, ctx=None)
+
+    monkeypatch.setattr(module, "run", run)
+    monkeypatch.setattr(module, "_references_by", references_by)
+    monkeypatch.setattr(module, "prepare", prepared)
+    monkeypatch.setattr(module, "drawing", nullcontext)
+    monkeypatch.setattr(module, "checkpoint_source", lambda path: SimpleNamespace(path=path, step=1))
+    monkeypatch.setattr(module, "configured_writer", lambda *_, name: name)
+    monkeypatch.setattr(module, "write_shared_pool", written)
+    return found
+
+
+@pytest.mark.parametrize("source", ["pool", "rows and policy", "policy", "all"])
+def test_all_rounds_learn_from_the_samples_of_e1(
+    tmp_path: Path,
+    rounds: Rounds,
+    learned: dict[str, list[str]],
+    monkeypatch: pytest.MonkeyPatch,
+    source: str,
+) -> None:
+    """Later rounds had references for what e1 had left out, so that e1 and e2 differed in more than their pools."""
+    rows = [{"id": str(n), "image": f"{n}.png"} for n in range(8)]
+    for n in (0, 5) if source == "rows and policy" else ():
+        rows[n]["references"] = ["its row's"]
+    manifest, pool = tmp_path / "manifest.jsonl", tmp_path / "given.jsonl"
+    manifest.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    config = RunConfig(data=DataConfig(manifest=str(manifest)))
+    samples = manifest_samples(config, print)
+    some = samples if source == "all" else samples[1:6]
+    if source in ("pool", "all"):
+        write_pool(pool, "the pool's", some)
+        config = replace(config, data=replace(config.data, references=str(pool)))
+
+    def by_policy(ctx: Any, path: Path, samples: Sequence[Sample]) -> ReferencePool:
+        write_pool(path, "the policy's", [one for one in samples if one in some])
+        return ReferencePool.read(path)
+
+    monkeypatch.setattr(references, "references_by_policy", by_policy)
+    folder, said = opened(tmp_path), []
+    module.self_improve(config, folder, rounds=2, say=said.append)
+    expected = ["0"] * (source == "rows and policy") + [one.id for one in some]
+    module.self_improve(config, folder, rounds=3, say=said.append)
+    assert learned == dict.fromkeys(("e1", "e2", "e3"), expected)
+    assert any("have no reference and are left out, the first: " in text for text in said) is (
+        source != "all"
+    )
+
+
+def test_which_samples_e1_had_is_not_guessed_from_another_pool(
+    tmp_path: Path, rounds: Rounds, learned: dict[str, list[str]]
+) -> None:
+    config = of_a_pool(holding_out(tmp_path, own=True), tmp_path, heldout=0)
+    assert config.data.references is not None
+    module.self_improve(config, opened(tmp_path), rounds=1, say=print)
+    write_pool(Path(config.data.references), "others", manifest_samples(config, print)[:2])
+    with pytest.raises(PoolError, match=r"e1 began with the captions of .*Give it the pool it began with"):
+        module.self_improve(config, opened(tmp_path), rounds=2, say=print)
+    assert list(learned) == ["e1"]
 
 
 @pytest.mark.parametrize("change", ["a row more", "held-out rows in it"])

@@ -4,7 +4,8 @@
 
 Every round is a run as ``launch/train.py`` makes it, and starts from the base. Only its pool is new.
 e1's is the starting policy's, or the one that the configuration names. e2's is written by e1 under
-the same decoding settings, and so on (paper, Appendix "Training Data"). A complete round is skipped.
+the same decoding settings, and so on (paper, Appendix "Training Data"), for the samples that e1 had
+references for: the others are left out of every round. A complete round is skipped.
 
 Captions of held-out samples of the user's own are compared with the same references in all rounds, e1's: a pool by e1
 has none of them, and rewards by others could not be compared.
@@ -22,7 +23,7 @@ from vcap_jax.data.manifest import Sample, read_manifest
 from vcap_jax.evals.config import HELDOUT
 from vcap_jax.parallel.processes import ALONE, Processes
 from vcap_jax.recipes.grpo import HELDOUT_REFERENCES, run
-from vcap_jax.references import hand_on_heldout, write_shared_pool
+from vcap_jax.references import hand_on_heldout, known_pool, write_shared_pool
 from vcap_jax.references.by_policy import configured_writer
 from vcap_jax.references.note import POOL_NOTE, read_note
 from vcap_jax.report.arms import reward_ends
@@ -147,13 +148,18 @@ def _references_by(
     source = checkpoint_source(str(folder.root / writer))
     prepared = prepare(config, folder, say, captioner=source.path, step=source.step, processes=processes)
 
+    # What e1 has left out is left out: by other samples the rounds could not be compared.
+    samples = known_pool(config, RunFolder(folder.root / "e1"), prepared.samples).covered(
+        prepared.samples, say
+    )
+
     def write(ctx: RunContext, path: Path, samples: list[Sample]) -> None:
         say(f"{source} writes references for {len(samples)} samples: {path}")
         references = configured_writer(ctx, samples, name=f"{writer} at step {source.step}")
         write_shared_pool(ctx, path, references, samples)
 
     with drawing(prepared) as ready:
-        write(ready.ctx, pool, ready.samples)
+        write(ready.ctx, pool, samples)
         if ready.world is not None:
             # The run finds them there, as it would have written the base's.
             write(ready.ctx, heldout, read_manifest(ready.world.heldout))

@@ -50,9 +50,30 @@ def reference_pool(ctx: RunContext, samples: Sequence[Sample]) -> ReferencePool:
         )
     path = ctx.folder.own_references
     written = references_by_policy(ctx, path, [sample for sample in samples if sample.id not in own])
-    pool = ReferencePool([*(own[s.id] for s in samples if s.id in own), *written.entries()], written.header)
+    pool = _both(own, written)
     remember_pool(ctx, pool, str(path))
     return pool
+
+
+def known_pool(config: RunConfig, folder: RunFolder, samples: Sequence[Sample]) -> ReferencePool:
+    """What ``reference_pool`` gave the run in ``folder``, which is complete.
+
+    config, samples: of that run. Raises PoolError where it is another one by now, ManifestError where it is gone.
+    """
+    pool, source = ReferencePool.of_samples(samples), "the manifest"
+    if config.data.references is not None:
+        source = config.data.references
+        pool = ReferencePool.read(source)
+    elif pool.missing(samples):
+        source = str(folder.own_references)
+        pool = _both(pool, ReferencePool.read(source))
+    _check_same(folder, pool, source, POOL_NOTE)
+    return pool
+
+
+def _both(own: ReferencePool, written: ReferencePool) -> ReferencePool:
+    """The manifest's own references, and behind them what was written for the other samples."""
+    return ReferencePool([*own.entries(), *written.entries()], written.header)
 
 
 def heldout_pool(ctx: RunContext, samples: Sequence[Sample]) -> ReferencePool:
