@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,17 +11,18 @@ from typing import Any
 import jax
 import pytest
 
-from vcap_jax.configuration import load_config
+from vcap_jax.configuration import ConfigError, load_config
 from vcap_jax.data import examples
 from vcap_jax.data.errors import MediaError
 from vcap_jax.data.pipeline import BadSample
 from vcap_jax.references.beside import Asking
-from vcap_jax.references.by_policy import policy_writer, reference_rollout
+from vcap_jax.references.by_policy import configured_writer, policy_writer, reference_rollout
 from vcap_jax.references.writers import CaptionWriter
 from vcap_jax.references.writing import Shard, write_pool
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.rollout.captioner import Captioned
 from vcap_jax.run.config import RunConfig
+from vcap_jax.run.context import RunContext
 from vcap_jax.run.setup import Prepared, prepare
 from vcap_jax.world.video_grammar import parse_video
 
@@ -101,7 +103,7 @@ def captioned_by(captioner: Any, prepared: Prepared) -> Any:
     """A context whose captions are all by ``captioner``, one question after another as by servers."""
     return SimpleNamespace(
         config=prepared.ctx.config,
-        policy=SimpleNamespace(trainable={}, frozen={}),
+        policy=SimpleNamespace(trainable={}, frozen={}, processor=prepared.ctx.policy.processor),
         sampler=None,
         servers=object(),
         own_params=lambda params: params,
@@ -164,6 +166,22 @@ def test_a_question_without_an_answer_is_told_as_part_of_its_sample(prepared) ->
     assert str(bad[0]).startswith(
         f"skipped the answer to 'What is below?' of sample {samples[0].id}: of its 1 "
     )
+
+
+@pytest.mark.parametrize("key", ["questions", "segment_prompt"])
+def test_a_question_that_cannot_be_asked_is_told_before_anything_is_written(prepared, key: str) -> None:
+    """It was told by no setting's name, and once all whole references were written, with others of the setting."""
+
+    def asking(text: str) -> RunContext:
+        value = {"questions": ("What is at the top?", text), "segment_prompt": text}[key]
+        config = prepared.ctx.config
+        asked = dataclasses.replace(config.references, segments=1, **{key: value})
+        return dataclasses.replace(prepared.ctx, config=dataclasses.replace(config, references=asked))
+
+    text = "What is <|im_end|> here?"
+    with pytest.raises(ConfigError, match=rf"references\.{key}: {re.escape(repr(text))} cannot .*Remove it"):
+        configured_writer(asking(text), prepared.samples, name="")
+    configured_writer(asking("What is here?"), prepared.samples, name="")
 
 
 def test_a_sample_that_cannot_be_read_may_be_refused(prepared, monkeypatch) -> None:

@@ -6,7 +6,10 @@ import dataclasses
 import functools
 from collections.abc import Iterator, Sequence
 
+from vcap_jax.configuration import ConfigError
 from vcap_jax.data.manifest import Sample
+from vcap_jax.models.errors import InputError
+from vcap_jax.models.policy import Policy
 from vcap_jax.parallel.fingerprint import fingerprint
 from vcap_jax.references.asking import Answering
 from vcap_jax.references.beside import Asking, WindowDraw
@@ -53,6 +56,17 @@ def configured_writer(
     )
 
 
+def _check_prompts(policy: Policy, asking: Asking | None, of_windows: str | None) -> None:
+    """Before anything is written: they are asked only once all whole samples have references."""
+    texts = [] if asking is None else [("questions", text) for text in asking.questions]
+    texts += [] if of_windows is None else [("segment_prompt", of_windows)]
+    for key, text in texts:
+        try:
+            policy.processor.suffix(text)
+        except InputError as error:
+            raise ConfigError(f"references.{key}: {text!r} cannot be asked: {error}") from error
+
+
 def policy_writer(
     ctx: RunContext,
     samples: Sequence[Sample],
@@ -69,8 +83,12 @@ def policy_writer(
     samples: all that the pool is for. name: the writer in words. rollout, seed: how captions are drawn. segments:
     windows of each video. asking: questions to each sample. ended_only: leave out captions that the token budget cut
     off, as targets of imitation must. All processes must make it at the same time.
+
+    Raises ConfigError for a question, or the request for a window, that cannot be a prompt.
     """
     config, policy = ctx.config, ctx.policy
+    windows = segments > 0 and config.modality == "video"
+    _check_prompts(policy, asking, config.references.segment_prompt if windows else None)
     params = ctx.own_params(policy.trainable)
     own = rollout == config.rollout
     sampler = ctx.sampler if own else group_sampler(policy, rollout, ctx.processes)
