@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,6 +14,7 @@ import pytest
 from tests.bare_context import bare_context
 from vcap_jax import references
 from vcap_jax.configuration import ConfigError, dump_config, load_config
+from vcap_jax.data.config import DataConfig
 from vcap_jax.data.errors import ManifestError
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.references import PoolEntry, ReferencePool
@@ -212,6 +214,38 @@ def test_a_share_of_the_manifest_is_held_out_and_not_trained_on(data: Path) -> N
     assert heldout
     (line,) = said
     assert line.endswith(f"manifest.jsonl: {len(heldout)} of 6 samples")
+
+
+def test_a_pool_replaces_the_rows_own_references_until_both_are_joined_as_the_page_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page said that what "still" has no reference is left out: of the pool that a run wrote for the other rows,
+    as it is given on to the next, just those that have one."""
+    monkeypatch.chdir(tmp_path)
+    manifest, pool = Path("my/manifest.jsonl"), Path("runs/mine/references/train.jsonl")
+    for file in (manifest, pool):
+        file.parent.mkdir(parents=True)
+    rows = [
+        {"id": str(n), "image": f"{n}.png"} | ({"references": ["own"]} if n % 2 else {}) for n in range(6)
+    ]
+    manifest.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    samples = manifest_samples(RunConfig(data=DataConfig(manifest=str(manifest))), print)
+    ReferencePool(PoolEntry(id=s.id, references=("written",)) for s in samples if not s.references).write(
+        pool
+    )
+
+    def learned(name: Path) -> list[str]:
+        config = RunConfig(data=DataConfig(manifest=str(manifest), references=str(name)))
+        ctx = bare_context(config, tmp_path / name.stem)
+        ctx.folder.root.mkdir()
+        found = references.reference_pool(ctx, samples)
+        return [found[sample.id].references[0] for sample in found.covered(samples, print)]
+
+    assert learned(pool) == ["written"] * 3
+    page = (Path(__file__).parents[2] / "docs" / "your_own_data.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    exec(code, {})
+    assert learned(Path("pools/both.jsonl")) == ["written", "own"] * 3
 
 
 def test_what_cannot_be_held_out_is_told_before_work(data: Path) -> None:
