@@ -1,6 +1,7 @@
 """The documents hold: paths that they name exist, links lead somewhere, their Python runs, lines stay short."""
 
 import asyncio
+import importlib
 import os
 import re
 import subprocess
@@ -157,6 +158,16 @@ def test_pools_are_joined_by_their_page_whichever_of_them_has_a_sample(tmp_path,
     exec(instead, {})
     same = ReferencePool.read(tmp_path / "pools" / "same.jsonl")
     assert same.texts() == {"c": ("by the base",), "a": ("z",)}
+
+
+def test_the_python_reference_finds_every_name_that_it_lists():
+    """On the class, as Sphinx looks: a name that it does not find there it leaves out without a word."""
+    page = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
+    listed = re.findall(r"autoclass:: ([\w.]+)\.(\w+)\n +:members: (.+)", page)
+    assert listed
+    for module, kind, names in listed:
+        found = getattr(importlib.import_module(module), kind)
+        assert [name for name in names.split(", ") if not hasattr(found, name)] == [], kind
 
 
 @pytest.mark.long

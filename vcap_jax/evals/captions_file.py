@@ -1,7 +1,7 @@
 """A file of captions that grows line by line, and survives being killed at any moment.
 
 A line is ``{"id": ..., "captions": [...]}``, with ``tokens`` and ``truncated`` where they are known, or
-``{"id": ..., "failure": ...}``; ``launch/caption.py`` has ``error`` for that.
+``{"id": ..., "failure": ...}``.
 Of a sample that occurs several times the last line counts, as where a failure was tried again. Two lines with
 different captions of a sample are refused where others wrote the file: all of its captions belong in one.
 """

@@ -79,7 +79,8 @@ class EvaluatorConfig:
 
 
 GREEDY = SamplingConfig(temperature=0.0, top_p=1.0, top_k=0, repetition_penalty=1.0)
-"""One caption of a sample, as a user gets it who asks for one."""
+"""One caption of a sample: the likeliest token each time, without a penalty. ``launch/caption.py`` keeps the run's own
+repetition penalty (``rollout.sampling``)."""
 
 
 @settings

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import overload
 
 import yaml
 
@@ -56,8 +57,15 @@ class _In:
     def __init__(self, name: str) -> None:
         self.name = name
 
-    def __get__(self, folder: RunFolder, kind: type[RunFolder]) -> Path:
-        return folder.root / self.name
+    @overload
+    def __get__(self, folder: None, kind: type[RunFolder]) -> _In: ...
+
+    @overload
+    def __get__(self, folder: RunFolder, kind: type[RunFolder]) -> Path: ...
+
+    def __get__(self, folder: RunFolder | None, kind: type[RunFolder]) -> Path | _In:
+        # Of the class it is itself: so the site's reference finds it.
+        return self if folder is None else folder.root / self.name
 
 
 @dataclass(frozen=True)
@@ -69,13 +77,19 @@ class RunFolder:
     resumed: bool = False
 
     config = _In("config.yaml")
+    """Path of the settings of the last start."""
     kind = _In("kind.txt")
     metrics = _In("metrics.jsonl")
+    """Path of a row for each step."""
     summary = _In("summary.json")
+    """Path of what the run came to, written at its end."""
     checkpoints = _In("checkpoints")
+    """Folder of the checkpoints."""
     samples = _In("samples.jsonl")
     samples_page = _In("samples.html")
+    """Path of the page of captions with their scores."""
     plots = _In("plots.png")
+    """Path of the curves."""
     comparison_plot = _In("comparison.png")
     profile = _In("profile")
     data = _In("data")
