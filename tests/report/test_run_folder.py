@@ -14,6 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.patience import until
 from vcap_jax.configuration import load_config
 from vcap_jax.report import idle_run, run_folder
 from vcap_jax.report.metrics import MetricsWriter
@@ -293,6 +294,15 @@ def test_the_seconds_of_all_starts_add_up(tmp_path: Path, monkeypatch: pytest.Mo
     with RunFolder(tmp_path).counting_seconds() as seconds:
         assert seconds() == 2.5 + 1
     assert json.loads((tmp_path / "elapsed.json").read_text()) == {"seconds": 2.5 + 3}
+
+
+def test_the_seconds_of_a_start_that_is_killed_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They were noted at an end alone, which a kill has not."""
+    monkeypatch.setattr(run_folder, "_NOTED_EVERY_S", 0.001)
+    with RunFolder(tmp_path).counting_seconds() as seconds:
+        until((tmp_path / "elapsed.json").exists, "the seconds so far")
+        noted = json.loads((tmp_path / "elapsed.json").read_text())["seconds"]
+        assert 0 < noted <= seconds()
 
 
 def test_what_ends_a_run_is_told_though_its_seconds_cannot_be_noted(

@@ -23,6 +23,18 @@ class Future:
 sys.excepthook(RuntimeError, RuntimeError("Event loop is closed"), None)
 for words in ("tensorstore.Future", "orbax.checkpoint coroutine", "something else"):
     Future(words)
+
+import asyncio
+
+async def fails(words):
+    raise ValueError(words)
+
+async def forgotten():
+    for words in ("of orbax, in a task", "something else, in a task"):
+        asyncio.ensure_future(fails(words))
+    await asyncio.sleep(0)
+
+asyncio.run(forgotten())
 raise RuntimeError("of orbax, and not caught")
 """
 
@@ -34,4 +46,6 @@ def test_what_was_left_behind_is_dropped_and_all_else_printed() -> None:
     assert "tensorstore" not in ended.stderr
     assert "coroutine" not in ended.stderr
     assert "told by something else" in ended.stderr
+    assert "of orbax, in a task" not in ended.stderr
+    assert "something else, in a task" in ended.stderr
     assert ended.stderr.rstrip().endswith("RuntimeError: of orbax, and not caught")

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import logging
 import shlex
+import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -49,6 +50,10 @@ class _Found:
     used: bool = False
     then: JsonObject = field(default_factory=dict)
     differing: tuple[str, ...] = ()
+
+
+_NOTED_EVERY_S = 60.0
+"""How often a run's seconds are noted: a process that is killed loses no more of them."""
 
 
 class _In:
@@ -113,9 +118,9 @@ class RunFolder:
 
     @contextmanager
     def counting_seconds(self, *, noted: bool = True) -> Iterator[Callable[[], float]]:
-        """Counts this process's seconds while the block lasts, and notes them at its end, whichever that is. Gives a
-        function that tells the seconds so far, those of the run's earlier processes included. noted: else nothing is
-        written, as several processes must not."""
+        """Counts this process's seconds while the block lasts, and notes them every minute, since it may be killed, and
+        at its end. Gives a function that tells the seconds so far, those of the run's earlier processes included.
+        noted: else nothing is written, as several processes must not."""
         path, begin = self.root / "elapsed.json", time.monotonic()
         before = 0.0
         if path.exists():
@@ -127,15 +132,28 @@ class RunFolder:
         def seconds() -> float:
             return before + time.monotonic() - begin
 
+        if not noted:
+            yield seconds
+            return
+        ended = threading.Event()
+
+        def note_now_and_then() -> None:
+            while not ended.wait(_NOTED_EVERY_S):
+                with suppress(OSError):  # of a full disk, perhaps: what trains tells it
+                    write_json(path, {"seconds": seconds()})
+
+        noting = threading.Thread(target=note_now_and_then, name="seconds", daemon=True)
+        noting.start()
         try:
             yield seconds
         finally:
-            if noted:
-                try:
-                    write_json(path, {"seconds": seconds()})
-                except OSError as error:
-                    # Of a full disk, perhaps: what has ended the run is worth more than its seconds.
-                    logger.warning("%s: not written: %s", path, error)
+            ended.set()
+            noting.join()
+            try:
+                write_json(path, {"seconds": seconds()})
+            except OSError as error:
+                # What has ended the run is worth more than its seconds.
+                logger.warning("%s: not written: %s", path, error)
 
     @property
     def begun(self) -> bool:

@@ -113,6 +113,7 @@ class Checkpointer(Closing):
             raise CheckpointError(f"{wrong}; choose another name")
         if read_only and not self.folder.is_dir():
             raise CheckpointError(f"{self.folder} does not exist: give the checkpoints folder of a run")
+        drop_abandoned()
         self._meet = meet
         self._failed: DiskError | None = None
         self._told: DiskError | None = None
@@ -229,7 +230,6 @@ class Checkpointer(Closing):
         try:
             yield
         except Exception as error:
-            drop_abandoned()
             refused = system_message(error)
             if refused is None:
                 raise
@@ -308,7 +308,6 @@ class Checkpointer(Closing):
                 raise FileNotFoundError(folder)
             yield
         except Exception as error:
-            drop_abandoned()
             # Its files go one by one, in any order, and the folder last.
             if before and before <= _files(folder):
                 if not _of_damage(error):
