@@ -70,17 +70,31 @@ def test_started_anywhere_it_finds_its_runs_and_fragments(scripts: list[list[str
     assert f"--config={tmp_path / 'mine.yaml'}" in scripts[0]
 
 
-@pytest.mark.parametrize("words", [["--seeds", "0"], ["--rounds", "0"]])
-def test_no_seeds_and_no_rounds_are_refused(
-    words: list[str],
+AT_LEAST_ONE = "--seeds and --rounds: give at least 1"
+BOTH = "--first and --first-steps: give both, or neither, and not with --rounds"
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ("--seeds 0", AT_LEAST_ONE),
+        ("--rounds 0", AT_LEAST_ONE),
+        ("--first-steps 60", BOTH),
+        ("--first more.yaml", BOTH),
+        ("--first more.yaml --first-steps 60 --rounds 2", BOTH),
+    ],
+)
+def test_what_makes_no_sense_is_refused_before_any_run(
+    words: str,
+    reason: str,
     scripts: list[list[str]],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("sys.argv", ["headline.py", *words])
+    monkeypatch.setattr("sys.argv", ["headline.py", *words.split()])
     with pytest.raises(SystemExit):
         headline.main()
-    assert "--seeds and --rounds: give at least 1" in capsys.readouterr().err
+    assert reason in capsys.readouterr().err
     assert not scripts
 
 
@@ -123,17 +137,6 @@ def test_a_run_goes_on_from_a_first_one_with_a_fragment_in_addition(
         "| policy after the first run",
         "| trained policy",
     ]
-
-
-def test_steps_of_a_first_run_without_its_fragment_are_refused(
-    scripts: list[list[str]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for words in (["--first-steps", "60"], ["--first", "more.yaml", "--first-steps", "60", "--rounds", "2"]):
-        monkeypatch.setattr("sys.argv", ["headline.py", *words])
-        with pytest.raises(SystemExit):
-            headline.main()
-        assert "--first and --first-steps: give both, or neither" in capsys.readouterr().err
-    assert not scripts
 
 
 def test_commits_of_a_first_run_count_too(
