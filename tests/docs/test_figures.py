@@ -127,6 +127,34 @@ def test_what_paid_is_told_as_it_was_counted():
     assert f"their mean advantage is {min(paid):.2f} to {max(paid):.2f}." in page
 
 
+def test_how_the_camera_came_to_be_told_is_as_it_was_counted():
+    counted = json.loads(read("docs/reproduction/what_pays.json"))
+    page = " ".join(read("docs/science.md").split())
+    first, longer = counted["camera-0"], counted["longer-0"]
+    begin, end = first["camera"][0], first["camera"][-1]
+    assert f"{begin['share']:.0%} of the captions tell of it, and half of that is right" in page
+    assert begin["true"] == pytest.approx(0.5, abs=0.01)
+    assert f"in the last fifth {end['share']:.0%} do." in page
+    for key, told in (
+        ("share", "{}%, {}%, {}%, {}% and {}% do,"),
+        ("true", "{}%, {}%, {}%, {}% and {}% of that is right."),
+    ):
+        assert told.format(*(round(100 * one[key]) for one in longer["camera"])) in page
+    probed = json.loads(read("docs/reproduction/probe_camera.json"))
+    for name, row in (("more", "240 steps | 51.9% | 19.6%"), ("longer", "400 more | 60.3% | 15.8%")):
+        assert f"{row} | {probed[name]['sampled']['mention_rates']['camera']:.0%} |" in page
+    right = probed["right"]
+    assert f"60.4% | 12.2% | {right['sampled']['mention_rates']['camera']:.0%} |" in page
+    greedy = right["greedy"]
+    assert f"cover {greedy['coverage']:.1%} with {greedy['false_share']:.1%}." in page
+    assert greedy["mention_rates"]["shots"] == 1, "a caption that is whole ends with them"
+    event = first["event"][0]
+    assert f"{event['share']:.0%} of the captions tell of an event, and {event['true']:.0%} of these" in page
+    assert all(one["share"] < 0.02 for one in [*first["event"][1:], *longer["event"]])
+    for run in (first, longer):
+        assert all(one["true"] == pytest.approx(0.5, abs=0.025) for one in run["shots"])
+
+
 def test_verdicts_are_counted_as_the_report_has_them(report):
     verdicts = Counter((c["claim"]["source"], c["claim"]["modality"], c["verdict"]) for c in report["claims"])
 

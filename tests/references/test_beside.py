@@ -20,10 +20,12 @@ from vcap_jax.references.beside import Asking, WindowDraw, description, with_ans
 from vcap_jax.references.writing import write_pool
 from vcap_jax.reward.config import LocalConfig
 from vcap_jax.run.config import ReferenceConfig, RunConfig
+from vcap_jax.world.asking import read_question
 from vcap_jax.world.backbone import BACKBONE_FOLDER
 from vcap_jax.world.dataset import write_dataset
 from vcap_jax.world.image_grammar import parse_image
 from vcap_jax.world.video_grammar import parse_video
+from vcap_jax.world.vocabulary import CAMERA
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLES = [Sample(id=f"s{i}", images=(Path(f"{i}.png"),), prompt="Its own.") for i in range(300)]
@@ -65,7 +67,7 @@ def test_more_questions_than_there_are_and_empty_ones_are_refused() -> None:
 
 @pytest.mark.parametrize(
     ("modality", "fragment", "questions", "each"),
-    [("image", "places", 9, 3), ("video", "clip_places", 12, 4)],
+    [("image", "places", 9, 3), ("video", "clip_places", 12, 4), ("video", "clip_places_and_camera", 15, 6)],
 )
 def test_the_fragments_ask_about_some_of_the_places(
     modality: Literal["image", "video"], fragment: str, questions: int, each: int
@@ -76,10 +78,13 @@ def test_the_fragments_ask_about_some_of_the_places(
     assert asking is not None
     assert len(set(asking.questions)) == questions
     assert asking.each == each
-    # The embedded world reads each as what it asks for.
+    # The embedded world reads each as what it asks for: a place, or what the camera does.
+    thirds = [(0.0, 2.0), (2.0, 4.0), (4.0, 6.0)]
     for question in asking.questions:
+        if (asked := read_question(question)) is not None:
+            assert (asked.slot, asked.span in thirds) == (CAMERA, True)
+            continue
         line = f"{question} Nothing."
-        thirds = [(0.0, 2.0), (2.0, 4.0), (4.0, 6.0)]
         empty = parse_image(line).empty if modality == "image" else parse_video(line).empty(thirds)
         assert len(empty) == 1
 

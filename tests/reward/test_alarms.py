@@ -174,6 +174,18 @@ def test_adapters_that_the_rollout_servers_do_not_hold_are_told_with_the_remedy(
     assert "model.dtype=float32" in steps[1][1][0]
 
 
+def test_captions_that_are_cut_off_are_told_with_what_to_look_at() -> None:
+    """Three quarters of a step's captions once ended in noise, at a reward that hardly fell."""
+    watch = AlarmWatch(AlarmConfig())
+    rows = [watch.step(n, [], [], [], {"length/truncated": share}) for n, share in ((1, 0.1), (2, 0.75))]
+    assert [(row["alarms/truncated"], row["alarms/raised"]) for row, _ in rows] == [(0.1, 0), (0.75, 1)]
+    assert rows[0][1] == []
+    (line,) = rows[1][1]
+    assert line.startswith("alarm: 75% of the captions were cut off: see in samples.html")
+    assert line.endswith("(alarms.truncated is 0.25)")
+    assert AlarmWatch(AlarmConfig(truncated=None)).step(1, [], [], [], {"length/truncated": 1.0})[1] == []
+
+
 def test_an_alarm_that_stays_is_said_again_after_every_steps() -> None:
     steps = lengths(AlarmConfig(baseline_steps=1, length_ratio=2.0, every_steps=3), [10] + [20] * 8)
     assert [bool(lines) for _, lines in steps] == [False, True, False, False, True, False, False, True, False]

@@ -33,6 +33,8 @@ class AlarmConfig:
     learned; with grpo.advantages.per_component, of groups without any advantage."""
     length_ratio: float | None = Field(default=3.0, gt=1)
     """Mean caption length over that of the first baseline_steps steps."""
+    truncated: float | None = Field(default=0.25, gt=0, le=1)
+    """Share of captions that rollout.max_completion_length cut off."""
     duplicates: float | None = Field(default=0.8, gt=0, le=1)
     """Share of the captions after the first of their group that repeat an earlier one."""
     mismatch: float | None = Field(default=0.1, gt=0, le=1)
@@ -59,6 +61,10 @@ _MEANINGS: Mapping[str, str] = {
     "saturated": "{value:.0%} of the scored captions have the full reward: it tells good from better no more",
     "no_spread": "{value:.0%} of the groups have captions of one and the same reward: there is little to learn from",
     "length_ratio": "captions are {value:.1f} times as long as in the first steps: look whether they say more",
+    "truncated": (
+        "{value:.0%} of the captions were cut off: see in samples.html whether they need a larger "
+        "rollout.max_completion_length, or repeat themselves or end in noise (configs/updates/overlong.yaml)"
+    ),
     "duplicates": (
         "{value:.0%} of the captions after their group's first repeat an earlier one: the policy loses its variety"
     ),
@@ -86,7 +92,7 @@ at most."""
 def step_alarms(
     groups: Sequence[GroupScores], captions: Sequence[Sequence[str]], flat: Sequence[bool]
 ) -> Row:
-    """The alarm metrics of a step but the length's; a share of nothing is left out.
+    """The alarm metrics of a step that its groups tell; a share of nothing is left out.
 
     captions: the texts of each group. flat: of each group whose captions can be compared, whether it gives no
     advantages.
@@ -146,6 +152,9 @@ class AlarmWatch:
         kept = _finite(measured.get("rollout/adapters_kept"))
         if kept is not None:
             row[PREFIX + "adapters_lost"] = max(0.0, 1 - kept)
+        cut = _finite(measured.get("length/truncated"))
+        if cut is not None:
+            row[PREFIX + "truncated"] = cut
         for name, (metric, least, most) in _GROWTHS.items():
             value, first = _finite(measured.get(metric)), self._first[name]
             if value is not None and len(first) == self._config.baseline_steps:
