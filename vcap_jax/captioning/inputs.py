@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vcap_jax.data.folders import VIDEO_SUFFIXES, ending, image_suffixes, left_out, media_files, not_utf8
-from vcap_jax.data.jsonl import file_of, is_address, other_format
+from vcap_jax.data.jsonl import address_remedy, is_address, other_format
 from vcap_jax.data.manifest import Sample, file_sample, stream_manifest
 from vcap_jax.system.errors import ProblemsError
 
@@ -118,7 +118,7 @@ def identified(sample: Sample) -> bytes:
 
 def _problem(path: Path) -> str | None:
     if is_address(str(path)):
-        return f"{path} is an address: {file_of(str(path))}"
+        return f"{path} is an address: {address_remedy(str(path))}"
     if not path.exists():
         return f"{path} does not exist"
     if (unwritable := not_utf8(path)) is not None:

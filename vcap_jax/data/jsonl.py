@@ -40,7 +40,7 @@ def read_objects(path: Path, what: str) -> Iterator[tuple[int, JsonDict]]:
     """
     if not path.is_file():
         if is_address(str(path)):
-            raise ManifestError(f"the {what} {path} is an address: {file_of(str(path))}")
+            raise ManifestError(f"the {what} {path} is an address: {address_remedy(str(path))}")
         if path.is_dir():
             raise ManifestError(f"the {what} {path} is a folder: name a file in it")
         raise ManifestError(f"the {what} {path} does not exist: check the path")
@@ -118,7 +118,7 @@ def string_list(value: object, where: str, key: str) -> tuple[str, ...]:
     return tuple(value)
 
 
-def file_of(address: str) -> str:
+def address_remedy(address: str) -> str:
     """What to do to have the file that an address names."""
     if address.startswith("file:"):
         return "give the path alone, without file://"

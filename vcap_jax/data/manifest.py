@@ -22,7 +22,7 @@ from typing import Literal
 from vcap_jax.data.errors import ManifestError
 from vcap_jax.data.folders import VIDEO_SUFFIXES, media_files
 from vcap_jax.data.jsonl import (
-    file_of,
+    address_remedy,
     is_address,
     other_keys,
     read_objects,
@@ -184,7 +184,9 @@ def _sample(row: JsonObject, source: Path, number: int) -> Sample:
                 f'{where}: "{key}" is {name!r}, and no file\'s path has a NUL: correct the path'
             )
         if is_address(name):
-            raise ManifestError(f"{where}: {name} is an address, and files must be local: {file_of(name)}")
+            raise ManifestError(
+                f"{where}: {name} is an address, and files must be local: {address_remedy(name)}"
+            )
     paths = tuple(source.parent / name for name in names)
     prompt = row.get("prompt")
     if prompt is not None and (not isinstance(prompt, str) or not prompt.strip()):
