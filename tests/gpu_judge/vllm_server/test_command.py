@@ -14,6 +14,7 @@ import pytest
 from gpu_judge.addresses import AccessError, local_url_of, url_of
 from gpu_judge.options import parse_arguments, serve_settings
 from gpu_judge.serve import main
+from gpu_judge.vllm_server import checks
 from gpu_judge.vllm_server.command import KEY_VARIABLE, ServerCommand, build_commands, listed_ports
 from gpu_judge.vllm_server.settings import ServeSettings, SettingsError
 from tests.gpu_judge.vllm_fakes import EIGHT_B, settings, write_checkpoint
@@ -327,8 +328,9 @@ def test_every_option_reaches_the_settings() -> None:
 
 @pytest.fixture
 def bare_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A machine without vLLM and without nvidia-smi; a folder on it."""
+    """A machine without vLLM, without nvidia-smi and with 8 GiB of free memory; a folder on it."""
     monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(checks, "read_meminfo", lambda: "MemAvailable:    8388608 kB\n")
     monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
     return tmp_path
 
@@ -371,6 +373,7 @@ def test_print_needs_nothing_of_what_it_prints(
         "--vllm /no/such/vllm is no executable",
         "--model /no/such/Qwen3-VL-8B is no folder",
         "nvidia-smi is not on PATH",
+        "need 64.0 GiB of memory, and 8.0 GiB are available",
         "as it is published",
     ):
         assert sum(what in line for line in missing) == 1, what
