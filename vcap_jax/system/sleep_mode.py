@@ -19,10 +19,10 @@ from vcap_jax.system.json_values import JsonValue, parse_json
 _SHOWN = 300
 
 Level = Literal[1, 2]
+"""1: the weights wait in the host's memory. 2: they are gone, and must be given again. Either forgets all caches."""
 PINNED = 1.4
 """Times their size that weights take of the host while a server sleeps with them: PyTorch rounds each piece of pinned
 memory up to a power of two (Qwen3-VL-8B's 16.3 GiB to 22.6)."""
-"""1: the weights wait in the host's memory. 2: they are gone, and must be given again. Either forgets all caches."""
 
 
 class Limit(NamedTuple):
