@@ -223,6 +223,9 @@ def test_components_of_masked_candidates_do_not_count() -> None:
     np.testing.assert_allclose(result.advantages[0], [-1, 0, 0, 1], atol=1e-9)
     assert result.contributes.tolist() == [[True, True, False, True], [False] * 4]
     assert result.skipped.tolist() == [False, True]
+    # A reward that is no number takes its components along, whoever calls it valid.
+    called_valid = component_advantages(r, components, np.ones((2, 2)), np.ones_like(r, bool), config)
+    np.testing.assert_array_equal(called_valid.advantages, result.advantages)
     same = np.full((1, 4, 2), 0.1)
     flat = component_advantages(np.full((1, 4), 0.2), same, np.ones((1, 2)), np.ones((1, 4), bool), config)
     assert flat.flat.all()

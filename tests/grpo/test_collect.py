@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +18,7 @@ from tests.signals import ask_to_stop
 from vcap_jax.data.batching import PromptBatcher
 from vcap_jax.data.examples import Example
 from vcap_jax.data.pipeline import GroupBatch
+from vcap_jax.data.references import PoolEntry, ReferencePool
 from vcap_jax.grpo.collect import Collector
 from vcap_jax.models.buckets import Buckets
 from vcap_jax.models.qwen3_vl.inputs import EncodedPrompt
@@ -41,7 +44,8 @@ def example(tokens: int) -> Example:
 
 
 class Engine:
-    """Yields the groups of every batch, the last one first, their captions too; a group's token is its index."""
+    """Yields the groups of every batch, the last one first, their captions too; a group's token is its index. Those of
+    odd indices are cut off."""
 
     def __init__(self, captions: int) -> None:
         self.captions = captions
@@ -63,10 +67,11 @@ class Engine:
                 lengths = np.ones(self.captions, np.int32)
                 for place in reversed(range(self.captions)):
                     ended(SampledCaption(index, place, tokens[place] + 10 * place))
-                yield SampledGroup(index, tokens, lengths, np.zeros(self.captions, bool))
+                cut_off = np.full(self.captions, index % 2 == 1)
+                yield SampledGroup(index, tokens, lengths, cut_off, np.float32(-tokens))
 
     def measured(self) -> dict[str, float]:
-        return {}
+        return {"rollout/own": 0.5}
 
 
 class Session:
@@ -137,6 +142,9 @@ def test_records_are_in_the_order_of_the_groups_and_each_is_its_own() -> None:
     assert [record.index for record in rollout.records] == [5, 6, 7, 8, 9]
     assert [record.sample_id for record in rollout.records] == [f"{n} tokens" for n in (15, 35, 11, 31, 12)]
     assert [int(record.tokens[0, 0]) for record in rollout.records] == [5, 6, 7, 8, 9]
+    assert [bool(record.truncated[0]) for record in rollout.records] == [True, False, True, False, True]
+    assert [float(record.sampler_logprobs[0, 0]) for record in rollout.records] == [-5, -6, -7, -8, -9]
+    assert rollout.measured == {"rollout/own": 0.5}
     assert [record.scores.sample_id for record in rollout.records] == [r.sample_id for r in rollout.records]
     assert list(rollout.batches) == engine.batches
 
@@ -161,6 +169,33 @@ def test_a_caption_goes_to_the_reward_when_it_ends_and_stands_at_its_place() -> 
         ("caption 3", "caption 13"),
         ("caption 4", "caption 14"),
     ]
+
+
+def test_the_reference_that_is_compared_with_follows_from_the_seed_and_the_step() -> None:
+    pool = ReferencePool([PoolEntry(id="9 tokens", references=tuple(f"reference {k}" for k in range(50)))])
+    batch = GroupBatch(examples=(example(9),), indices=(0,), skipped=())
+    for seed, step in itertools.product((0, 1), (0, 7)):
+        session = Session()
+        collector = replace(collector_of(Engine(1), session), pool=pool, seed=seed)
+        rollout = collector.scored(collector.draw(None, batch, step=step))
+        (prompt,) = session.asked
+        assert prompt.references == pool["9 tokens"].references
+        assert prompt.reference == rollout.records[0].reference == pool.pick("9 tokens", seed, step)
+
+
+def test_the_second_judge_is_given_every_group_whole() -> None:
+    heard: dict[int, Any] = {}
+
+    def consider(group: Any, scores: Future[GroupScores]) -> None:
+        heard[group.index] = (group.captions, scores.result().sample_id)
+
+    second: Any = SimpleNamespace(consider=consider)
+    batch = GroupBatch(examples=(example(12), example(35)), indices=(3, 4), skipped=())
+    replace(collector_of(Engine(2)), second_judge=second).draw(None, batch, step=1)
+    assert heard == {
+        3: (("caption 3", "caption 13"), "12 tokens"),
+        4: (("caption 4", "caption 14"), "35 tokens"),
+    }
 
 
 class Gone(Session):
@@ -229,9 +264,10 @@ def test_a_judge_that_takes_turns_has_its_own_when_all_captions_are_drawn() -> N
     assert not any(group.scores.done() for group in drawn.judged)
     judged = collector.judged(drawn)
     assert session.turns == 1
-    rollout = collector.scored(judged)
+    assert judged.judge_seconds > drawn.judge_seconds == 0
+    rollout = collector.scored(replace(judged, judge_seconds=100.0))
     assert [record.scores.rewards for record in rollout.records] == [[1.0, 1.0]] * 2
-    assert rollout.judge_seconds >= judged.judge_seconds > drawn.judge_seconds == 0
+    assert rollout.judge_seconds >= 100
     # Of any other judge nothing is waited for.
     plain = collector_of(Engine(1))
     drawn = plain.draw(None, GroupBatch(examples=(example(15),), indices=(0,), skipped=()), step=1)

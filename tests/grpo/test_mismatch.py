@@ -54,7 +54,9 @@ def test_where_a_caption_has_one_weight_its_tokens_are_cut_together():
 def test_equal_engines_agree():
     trainer, _, mask = step(0.0)
     trainer[0, 0, 0] = -1.0
-    row = measured((trainer, np.where(mask, trainer, np.nan), mask), 2)
+    sampler = np.where(mask, trainer, np.nan)
+    sampler[0, 0, 0] = np.nan  # which an engine did not report
+    row = measured((trainer, sampler, mask), 2)
     assert row["rollout/mismatch_max"] == row["rollout/truncated"] == row["rollout/outside"] == 0
     assert row["rollout/mismatch_correlation"] == pytest.approx(1)
 

@@ -18,7 +18,7 @@ from vcap_jax.data.examples import Example
 from vcap_jax.data.judge_media import EncodedMedia
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.pipeline import GroupBatch, GroupIterator, OnBadSample, PipelineSettings
-from vcap_jax.grpo.advantages import AdvantageConfig
+from vcap_jax.grpo.advantages import AdvantageConfig, OverlongConfig
 from vcap_jax.grpo.config import GRPOConfig
 from vcap_jax.grpo.records import GroupRecord, StepRollout
 from vcap_jax.grpo.trainer import Training
@@ -29,6 +29,7 @@ from vcap_jax.reward.failures import Failure
 from vcap_jax.reward.group import CandidateScore, GroupScores
 from vcap_jax.reward.statistics import StatisticsRecorder
 from vcap_jax.reward.store import StoreError
+from vcap_jax.rollout.engine import RolloutError
 from vcap_jax.rollout.slots import SampledGroup
 from vcap_jax.run.log import SilentLog
 from vcap_jax.system.shutdown import Stopped, TrainingStopped
@@ -173,6 +174,7 @@ def run(
     save_every: int = STEPS,
     broken: str | None = None,
     on_bad: OnBadSample = "refuse",
+    short_length: int = 0,
 ) -> tuple[float, list[Any]]:
     """The parameter at the end, and the (step, samples) that were collected; resumes what is in ``folder``."""
     kept = None
@@ -205,6 +207,7 @@ def run(
             between=between,
             ahead=ahead,
             saved_draw=kept,
+            short_length=short_length,
         )
         try:
             return float(training.run(state).params["w"]), collector.asked
@@ -300,6 +303,31 @@ def test_a_run_that_draws_ahead_and_is_stopped_ends_like_one_that_was_left_alone
     assert resumed == alone
 
 
+@pytest.mark.parametrize("ahead", [0, 1])
+def test_a_run_of_several_updates_a_step_goes_on_with_the_step_it_was_stopped_before(
+    tmp_path: Path, ahead: int
+) -> None:
+    class Twice(Update):
+        def __call__(self, *given: Any) -> tuple[TrainState, dict]:
+            state, metrics = super().__call__(*given)
+            return replace(state, step=state.step + 1), metrics
+
+    def stop(done: int, params: Any) -> None:
+        if done == 2:
+            raise Stopped
+
+    given: dict[str, Any] = {"config": GRPOConfig(num_iterations=2), "update": Twice(), "ahead": ahead}
+    whole, first, second = Log(), Log(), Log()
+    alone, collected = run(tmp_path / "alone", log=whole, **given)
+    assert [step for step, _ in collected] == list(range(STEPS))
+    with pytest.raises(Stopped):
+        run(tmp_path / "stopped", between=stop, log=first, **given)
+    resumed, repeated = run(tmp_path / "stopped", log=second, **given)
+    assert repeated == collected[2:]
+    assert first.rows + second.rows == whole.rows
+    assert resumed == alone
+
+
 @pytest.mark.parametrize("gone", ["then", "now"])
 def test_captions_that_were_drawn_ahead_of_other_samples_are_not_trained_on(
     tmp_path: Path, gone: str
@@ -364,6 +392,85 @@ def test_a_step_that_the_reward_failed_in_is_the_only_one_repeated(
     resumed, repeated = run(tmp_path / "stopped")
     assert repeated == collected[step:]
     assert resumed == alone
+
+
+def test_a_step_whose_captions_cannot_be_drawn_is_the_only_one_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone, collected = run(tmp_path / "alone")
+    draw = Collector.draw
+
+    def lost(self: Collector, params: Any, batch: GroupBatch, step: int, *more: Any) -> Any:
+        if step == 2:
+            raise RolloutError("the rollout server is gone")
+        return draw(self, params, batch, step, *more)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Collector, "draw", lost)
+        with pytest.raises(TrainingStopped, match=r"^step 3: the rollout server is gone\. .*--resume"):
+            run(tmp_path / "stopped")
+    resumed, repeated = run(tmp_path / "stopped")
+    assert repeated == collected[2:]
+    assert resumed == alone
+
+
+def test_a_group_that_was_not_scored_is_left_out_and_the_step_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scores, skipped = Collector._scores, list[list[bool]]()
+
+    def some(self: Collector, sample: str, step: int, w: float) -> GroupScores:
+        self.silent = step if sample == "3" else None
+        return scores(self, sample, step, w)
+
+    class Noted(Log):
+        def step(self, report: Any) -> None:
+            skipped.append(report.advantages.skipped.tolist())
+
+    monkeypatch.setattr(Collector, "_scores", some)
+    _, collected = run(tmp_path, log=Noted())
+    assert skipped == [[sample == "3" for sample in ids] for _, ids in collected]
+    assert sum(map(sum, skipped)) > 0
+
+
+def test_what_is_taken_off_for_length_is_taken_off() -> None:
+    """Of two captions with equal rewards the longer one is the worse."""
+    overlong = OverlongConfig(weight=0.5, buffer=0.2)
+    training: Any = SimpleNamespace(config=GRPOConfig(overlong=overlong), max_completion_length=100)
+    failure = Failure(reason="timeout", detail="late")
+    candidates = (*[CandidateScore(reward=1.0)] * 2, CandidateScore(reward=None, failure=failure))
+    result: Any = SimpleNamespace(
+        lengths=np.array([90, 80, 5], np.int32),
+        scores=GroupScores(sample_id="a", step=0, candidates=candidates),
+    )
+    found = Training._advantages(training, [result])
+    assert found.mean.tolist() == [1 - 0.25 / 2]
+    assert found.contributes.tolist() == [[True, True, False]]
+    assert found.advantages[0, 0] < 0 < found.advantages[0, 1]
+
+
+def test_groups_with_a_caption_beyond_the_short_caches_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two groups one has a caption of three tokens, beside one of a single token."""
+
+    class OfAnyLength(Update):
+        def fixed(self, params: Any, batches: Any, groups: Any, longest: int, **more: Any) -> FixedLogprobs:
+            return super().fixed(params, batches, groups, 1, **more)
+
+    draw, log = Collector.draw, Log()
+
+    def longer(*given: Any) -> Any:
+        drawn = draw(*given)
+        drawn.groups[0] = replace(drawn.groups[0], lengths=np.array([1, 3], np.int32))
+        return drawn
+
+    monkeypatch.setattr(Collector, "draw", longer)
+    run(tmp_path / "short", log=log, update=OfAnyLength(), short_length=2)
+    assert [row["rollout/outgrown"] for row in log.rows] == [0.5] * STEPS
+    log = Log()
+    run(tmp_path / "plain", log=log, update=OfAnyLength())
+    assert all("rollout/outgrown" not in row for row in log.rows)
 
 
 def test_a_reward_without_components_cannot_be_normalised_by_component(tmp_path: Path) -> None:

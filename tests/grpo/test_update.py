@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import operator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,8 +19,8 @@ from tests.tiny_policy import END, VOCABULARY, tiny_model, tiny_prompts
 from vcap_jax.grpo.advantages import AdvantageConfig, GroupAdvantages, group_advantages
 from vcap_jax.grpo.ahead import kept_step, known_step
 from vcap_jax.grpo.config import GRPOConfig
-from vcap_jax.grpo.objective import ObjectiveConfig, caption_mask, grpo_loss, step_totals
-from vcap_jax.grpo.programs import UpdatePrograms
+from vcap_jax.grpo.objective import ObjectiveConfig, StepTotals, caption_mask, grpo_loss, step_totals
+from vcap_jax.grpo.programs import CaptionBatch, UpdatePrograms
 from vcap_jax.grpo.records import GroupRecord, StepRollout
 from vcap_jax.grpo.update import FixedLogprobs, StepUpdate
 from vcap_jax.models.family import family_of
@@ -30,6 +30,7 @@ from vcap_jax.reward.alarms import AlarmConfig, AlarmWatch
 from vcap_jax.rollout.engine import RolloutBatch
 from vcap_jax.rollout.sampler import GroupSampler
 from vcap_jax.rollout.slots import SampledGroup
+from vcap_jax.training.optimizer import TrainState
 
 GROUPS, SIZE, TOKENS = 5, 2, 6
 
@@ -269,6 +270,88 @@ def test_the_sampler_is_compared_with_the_policy_that_drew(whole) -> None:
     _, metrics = agreeing.updated(later, ahead)
     assert abs(metrics["ratio"] - 1) > 0.01
     assert metrics["rollout/mismatch_max"] < 1e-5
+
+
+class Prompt(NamedTuple):
+    tokens: np.ndarray
+
+
+@dataclass
+class Counting:
+    """Programs of a policy that is one number, whose log-probabilities are it, and whose gradient is 1 for each
+    micro-batch. seen: parameter, what the gradient is added to, and the log-probability it is held against; given: the
+    captions and the step's totals."""
+
+    seen: list[tuple[float, float, float | None]] = field(default_factory=list)
+    given: list[tuple[CaptionBatch, StepTotals]] = field(default_factory=list)
+
+    def logprobs(self, params: Any, frozen: Any, prompt: Any, features: Any, tokens: Any) -> jax.Array:
+        return jnp.full(tokens.shape, params, jnp.float32)
+
+    def zeros(self, params: Any) -> jax.Array:
+        return jnp.zeros_like(params)
+
+    def accumulate(self, params: Any, frozen: Any, gradients: Any, *rest: Any) -> Any:
+        _, _, batch, totals, before, _, _ = rest
+        held = None if before is None else float(before.max())
+        self.seen.append((float(params), float(gradients), held))
+        self.given.append((batch, totals))
+        return gradients + 1, {"loss": params}, None
+
+    def apply(self, state: TrainState, gradients: Any) -> Any:
+        return TrainState(state.step + 1, state.params + gradients, ()), {"grad_norm": gradients}
+
+    def updated(self, config: GRPOConfig, indices: tuple[int, ...]) -> tuple[TrainState, dict[str, float]]:
+        """A state of 5 after a step of four groups, of which this process has some, each a micro-batch."""
+        update = StepUpdate(
+            config=config,
+            max_completion_length=8,
+            programs=self,  # type: ignore[arg-type]
+            frozen=None,
+            reference=None,
+            placement=Placement.build(MeshConfig(), jax.devices()[:1]),
+            rollout_weights=None,
+        )
+        lengths = np.array([[3, 1], [2, 2], [4, 3], [1, 4]], np.int32)
+        groups = [
+            SampledGroup(index, np.full((2, 4), index), lengths[index], lengths[index] < 0)
+            for index in indices
+        ]
+        records: Any = tuple(SimpleNamespace(**vars(group), sampler_logprobs=None) for group in groups)
+        prompt: Any = Prompt(np.ones((1, 4), np.int32))
+        batches = tuple(RolloutBatch((), (index,), prompt, None) for index in indices)
+        rollout = StepRollout(batches=batches, records=records, rollout_seconds=0, judge_seconds=0)
+        state = TrainState(jnp.int32(0), jnp.float32(5), ())
+        fixed = update.fixed(state.params, batches, groups, int(lengths.max()))
+        return update(state, rollout, lengths, ADVANTAGES, fixed)
+
+
+REWARDS = np.array([[0.0, 1.0], [0.0, 5.0], [2.0, 0.0], [7.0, np.nan]])
+ADVANTAGES = group_advantages(REWARDS, np.isfinite(REWARDS), AdvantageConfig(scale="none"))
+
+
+@pytest.mark.parametrize("iterations", [1, 3])
+def test_further_updates_with_the_same_captions_keep_to_the_policy_that_drew(iterations: int) -> None:
+    programs = Counting()
+    state, metrics = programs.updated(GRPOConfig(num_iterations=iterations), (0, 1))
+    held = None if iterations == 1 else 5.0
+    assert programs.seen == [(5.0 + 2 * k, share, held) for k in range(iterations) for share in (0.0, 1.0)]
+    assert (int(state.step), float(state.params)) == (iterations, 5.0 + 2 * iterations)
+    # Those of the last.
+    assert metrics == {"loss": 2 * (5.0 + 2 * (iterations - 1)), "grad_norm": 2.0}
+
+
+def test_a_process_updates_with_its_own_groups_and_the_totals_of_all() -> None:
+    """The second of two, in columns for the longest caption of all."""
+    programs = Counting()
+    programs.updated(GRPOConfig(caption_buckets=(2, 4)), (2, 3))
+    assert [batch.tokens.tolist() for batch, _ in programs.given] == [[[[k] * 4] * 2] for k in (2, 3)]
+    assert [batch.lengths.tolist() for batch, _ in programs.given] == [[[4, 3]], [[1, 4]]]
+    assert [batch.advantages.tolist() for batch, _ in programs.given] == [[[1, -1]], [[0, 0]]]
+    assert [batch.contributes.tolist() for batch, _ in programs.given] == [[[True] * 2], [[False] * 2]]
+    for _, totals in programs.given:
+        assert (float(totals.sequences), float(totals.tokens)) == (6, 15)
+        assert float(totals.micro_batches) == 2
 
 
 @pytest.mark.slow
