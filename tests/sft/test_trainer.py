@@ -20,7 +20,7 @@ from vcap_jax.run.log import SilentLog
 from vcap_jax.sft.config import SFTConfig
 from vcap_jax.sft.targets import Targets
 from vcap_jax.sft.trainer import StepBatches, SupervisedTraining
-from vcap_jax.system.shutdown import TrainingStopped
+from vcap_jax.system.shutdown import Stopped, TrainingStopped
 from vcap_jax.training.checkpoint import Checkpointer
 from vcap_jax.training.optimizer import TrainState
 from vcap_jax.training.saving import NotFinite
@@ -68,9 +68,11 @@ class Log(SilentLog):
 
     def __init__(self) -> None:
         self.steps: list[int] = []
+        self.rates: list[float] = []
 
     def step(self, report: Any) -> None:
         self.steps.append(report["step"])
+        self.rates.append(report["lr"])
 
 
 @pytest.fixture(autouse=True)
@@ -98,11 +100,9 @@ class Pads:
         )
 
 
-def batched(
-    captions: dict[str, tuple[int, ...]], *samples: str, processes: Processes = ALONE
-) -> list[tuple[list[str], tuple[int, ...], int]]:
-    """Of each micro-batch of two of the samples: their names, the shape of their captions, how many captions are real.
-    captions: how long those of each sample are. A prompt is as long as its sample's place in ``samples``."""
+def made_of(captions: dict[str, tuple[int, ...]], *samples: str, processes: Processes = ALONE) -> StepBatches:
+    """Micro-batches of two of the samples. captions: how long those of each sample are. A prompt is as long as its
+    sample's place in ``samples``."""
     targets = Targets(
         {name: tuple(np.ones(length, np.int32) for length in lengths) for name, lengths in captions.items()},
         {},
@@ -128,7 +128,13 @@ def batched(
         save_every=1,
         processes=processes,
     )
-    made = BATCHES(training, [example(name, tokens) for tokens, name in enumerate(samples, 1)])
+    return BATCHES(training, [example(name, tokens) for tokens, name in enumerate(samples, 1)])
+
+
+def batched(*given: Any, **more: Any) -> list[tuple[list[str], tuple[int, ...], int]]:
+    """Of each micro-batch of ``made_of``: the samples' names, the shape of their captions, how many captions are
+    real."""
+    made = made_of(*given, **more)
     return [
         (list(prompt.names), rows.tokens.shape, int((rows.lengths > 0).sum()))  # type: ignore[attr-defined]
         for prompt, rows in made.micro
@@ -156,7 +162,25 @@ def test_all_processes_make_places_for_the_most_captions_of_any() -> None:
     assert told == [[(["a", "b"], (2, 8, 128), 2)], [(["c", "d"], (2, 8, 128), 6)]]
 
 
-def run(checkpoints: Checkpointer, log: Log, data: Any, programs: Any, save_every: int) -> None:
+def test_all_processes_know_the_tokens_of_the_whole_step() -> None:
+    """The loss is a mean over them: with its own alone each would take a larger step."""
+    captions = {"a": (3, 4), "b": (5,), "c": (6,), "d": (7,)}
+    shares = ["ab", "cd"]
+    told = in_threads(2, lambda one: made_of(captions, *shares[one.index], processes=one).metrics())
+    # Two prompts of at most two tokens, and places for four captions of 128, on each.
+    real, positions = 2 * (1 + 2) + 25, 2 * (2 * 2 + 2 * 2 * 128)
+    expected = {"tokens/captions": 25, "tokens/all": real, "positions/real": real / positions}
+    assert told == [expected] * 2
+
+
+def run(
+    checkpoints: Checkpointer,
+    log: Log,
+    data: Any,
+    programs: Any,
+    save_every: int,
+    processes: Processes = ALONE,
+) -> None:
     placement: Any = SimpleNamespace(local=lambda: None)
     state = TrainState(step=jnp.int32(0), params={"w": jnp.float32(1)}, opt_state=())
     SupervisedTraining(
@@ -172,8 +196,9 @@ def run(checkpoints: Checkpointer, log: Log, data: Any, programs: Any, save_ever
         checkpoints=checkpoints,
         log=log,
         placement=placement,
-        learning_rate=lambda step: 0.1,
+        learning_rate=float,
         save_every=save_every,
+        processes=processes,
     ).run(state)
 
 
@@ -202,6 +227,15 @@ def test_parameters_that_are_no_numbers_are_neither_logged_nor_saved(tmp_path: P
             run(checkpoints, log, Data(), Programs(lost=3), save_every=1)
         assert checkpoints.steps() == [1, 2]
     assert log.steps == [1, 2]
+    assert log.rates == [0, 1]  # of the update that the row is of
+
+
+def test_a_stop_of_another_process_ends_this_one_with_the_step_saved(tmp_path: Path) -> None:
+    others: Any = SimpleNamespace(all_gather_objects=lambda what, value: [value, what == "end of step"])
+    with Checkpointer(tmp_path) as checkpoints:
+        with pytest.raises(Stopped, match="after step 1 of 4, which is saved"):
+            run(checkpoints, Log(), Data(), Programs(), save_every=9, processes=others)
+        assert checkpoints.steps() == [1]
 
 
 def test_what_was_done_before_a_sample_that_cannot_be_read_is_saved(tmp_path: Path) -> None:

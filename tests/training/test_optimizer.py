@@ -199,3 +199,24 @@ def test_an_update_leaves_everything_where_it_was() -> None:
     assert jax.tree.map(lambda x: x.sharding, state) == before
     assert state.params["norm"]["scale"].is_fully_replicated
     assert not state.params["down"]["kernel"].is_fully_replicated
+
+
+def test_a_state_goes_on_from_update_to_update_and_is_a_copy_of_what_it_was_made_of() -> None:
+    config = OptimizerConfig(learning_rate=0.05, warmup_ratio=0.2)
+    rng = np.random.default_rng(0)
+    start = {"kernel": rng.normal(0, 1, (3, 4)), "bias": rng.normal(0, 1, 4)}
+    gradients = [{name: rng.normal(0, 1, p.shape) for name, p in start.items()} for _ in range(3)]
+    placement = Placement.build(MeshConfig(), jax.devices()[:1])
+    params = placement.state(jax.tree.map(np.float32, start))
+    programs = OptimizerPrograms(build_optimizer(config, 10))
+    state = programs.initial_state(params, placement)
+    for gradient in gradients:
+        state, measured = programs.apply(state, placement.state(jax.tree.map(np.float32, gradient)))
+    assert int(state.step) == 3
+    # Before it is clipped.
+    norm = math.sqrt(sum((g**2).sum() for g in gradients[-1].values()))
+    assert float(measured["grad_norm"]) == pytest.approx(norm)
+    expected = reference_adamw(dict(start), gradients, config, 10)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-5), state.params, expected)
+    # Each update has given its state up.
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), params, start)

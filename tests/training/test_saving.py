@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax.numpy as jnp
@@ -11,7 +12,7 @@ import pytest
 from vcap_jax.system.shutdown import Stopped
 from vcap_jax.training.checkpoint import Checkpointer
 from vcap_jax.training.optimizer import TrainState
-from vcap_jax.training.saving import Place, between_steps, save_step
+from vcap_jax.training.saving import NotFinite, Place, between_steps, check_finite, save_step
 
 
 class Saved:
@@ -70,3 +71,12 @@ def test_what_is_done_between_steps_may_ask_for_a_checkpoint_and_hears_of_it(tmp
                 Place(None),
             )
     assert heard == [[2], [2]]
+
+
+@pytest.mark.parametrize("norm", [float("nan"), float("inf")])
+def test_a_gradient_that_is_no_number_or_infinite_ends_the_run(norm: float) -> None:
+    """(Clipping an infinite one to its limit leaves no numbers.)"""
+    nothing_saved: Any = SimpleNamespace(latest_step=lambda: None)
+    check_finite(1e30, nothing_saved, 3)
+    with pytest.raises(NotFinite, match=f"step 3: the norm of the gradient is {norm}, .* No checkpoint was"):
+        check_finite(norm, nothing_saved, 3)
