@@ -26,6 +26,9 @@ def tree():
         lambda t: t | {"a": {"kernel": t["a"]["kernel"].at[7, 15].multiply(1 + 2**-22)}},
         lambda t: t | {"a": {"kernel": t["a"]["kernel"].reshape(16, 8)}},
         lambda t: t | {"a": {"kernel": t["a"]["kernel"].T.reshape(8, 16)}},
+        lambda t: (
+            t | {"a": {"kernel": t["a"]["kernel"].at[[0, 1], [1, 0]].set(t["a"]["kernel"][[1, 0], [0, 1]])}}
+        ),
     ],
 )
 def test_a_change_of_a_bit_a_place_a_name_or_a_type_shows(change) -> None:

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,7 +25,7 @@ from tests import quick_compile
 from tests.listening import ports_for_servers
 from tests.patience import GUARD_S
 from vcap_jax.configuration import load_config
-from vcap_jax.parallel.processes import DistributedConfig, PeerFailed, joined
+from vcap_jax.parallel.processes import DistributedConfig, PeerFailed, Processes, joined
 from vcap_jax.recipes.grpo import run
 from vcap_jax.report.metrics import deterministic, read_metrics
 from vcap_jax.run.config import RunConfig
@@ -299,6 +300,37 @@ def test_the_loss_of_the_coordinator_ends_the_others_with_a_message(meetings) ->
         "start all processes again with --resume" in output
         or "the coordinator (process 0) does not answer" in output
     )
+
+
+class Store(dict[str, bytes]):
+    """JAX's coordination service, in which whatever is asked for is there."""
+
+    key_value_set = key_value_set_bytes = dict.__setitem__
+    key_value_delete = dict.__delitem__
+
+    def blocking_key_value_get_bytes(self, key, timeout_in_ms) -> bytes:
+        return self[key]
+
+
+def test_a_meeting_clears_the_last_one_away_and_is_of_those_who_are_at_the_same() -> None:
+    """A value that nobody deletes stays in the memory of process 0 to the end of a run."""
+    store: Any = Store()
+    process = Processes(0, 2, store)
+    for number in range(4):
+        store[f"vcap/meetings/{number}/1"] = json.dumps(["round", number]).encode()
+        assert process.all_gather_objects("round", -number) == [-number, number]
+    assert [key for key in store if key.endswith("/0")] == ["vcap/meetings/3/0"]
+    store["vcap/meetings/4/1"] = json.dumps(["end of step", False]).encode()
+    with pytest.raises(PeerFailed, match="process 1 is at 'end of step', this one at 'round'"):
+        process.barrier("round")
+
+
+def test_who_has_failed_meets_nobody_at_its_end() -> None:
+    store: Any = Store()
+    process = Processes(1, 2, store)
+    process.fail(KeyError("a bug"))
+    process.end()
+    assert store == {"vcap/failures/1": "KeyError: 'a bug'"}
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from tests.patience import GUARD_S
 from vcap_jax.data.errors import MediaError
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.pipeline import BadSample
-from vcap_jax.rollout.captioner import ManifestCaptioner
+from vcap_jax.rollout.captioner import ManifestCaptioner, SamplerCaptions
 from vcap_jax.rollout.engine import ReadSamples
 from vcap_jax.rollout.sampler import SampledGroup
 
@@ -145,3 +145,33 @@ def test_as_many_are_read_at_once_as_there_are_threads(policy: Any) -> None:
     samples = [Sample(id=str(n), images=(Path("x"),)) for n in range(8)]
     captioner = ManifestCaptioner(policy, Source(), load, threads=8)  # type: ignore[arg-type]
     assert len(list(captioner.run({}, samples, seed=0))) == 8
+
+
+def test_no_more_is_captioned_than_is_in_work_when_it_is_to_stop(policy: Any) -> None:
+    samples = [Sample(id=str(n), images=(Path("x"),)) for n in range(8)]
+    asked = iter([False, False, True])
+    captioner = ManifestCaptioner(policy, Source(), Read)  # type: ignore[arg-type]
+    found = list(captioner.run({}, samples, seed=0, stop=lambda: next(asked)))
+    assert [one.sample.id for one in found] == ["0", "1", "2", "3"]
+
+
+def test_each_way_that_a_prompt_goes_on_draws_by_a_number_of_its_own() -> None:
+    given: list[Any] = []
+
+    def stream(params: Any, frozen: Any, batches: Any, **more: Any) -> Iterator[SampledGroup]:
+        given.extend(batches)
+        assert more == {"seed": 5, "step": 0, "most_waiting": None}
+        return iter(())
+
+    sampler: Any = SimpleNamespace(suffix_tokens=3, stream_batches=stream)
+    batcher: Any = SimpleNamespace(
+        groups=2, batch=lambda *_: (SimpleNamespace(tokens=np.zeros((3, 9))), "features")
+    )
+    examples: Any = [SimpleNamespace(suffixes=ways) for ways in (([7], [8, 9]), ([6, 5, 4],))]
+    read = ReadSamples(examples, [100, 104], first=20)
+    assert list(SamplerCaptions(sampler, {}, batcher).captions({}, [read], seed=5)) == []
+    (batch,) = given
+    assert (batch.ids, batch.indices, batch.features) == ([100, 104], range(20, 22), "features")
+    nothing = [-1] * 3
+    assert batch.suffixes.tokens.tolist() == [[[7, -1, -1], [8, 9, -1]], [[6, 5, 4], nothing], [nothing] * 2]
+    assert batch.suffixes.ids.tolist() == [[100, 101], [104, 105], [0, 0]]

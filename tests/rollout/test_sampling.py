@@ -168,6 +168,14 @@ def test_the_k_best_alone_give_the_draws_that_all_tokens_give(ties: bool) -> Non
     np.testing.assert_array_equal(drawn, jnp.argmax(scores + noise, axis=-1))
 
 
+@pytest.mark.parametrize("top_k", [0, 2])
+def test_one_token_stays_however_little_mass_is_kept(top_k: int) -> None:
+    scores = jnp.array([0.0, 3.0, 1.0])
+    # 1 - top_p is 1 in float32.
+    kept = jax.jit(partial(sampling.keep_likely, top_k=top_k, top_p=1e-9))(scores)
+    assert kept.tolist() == [-np.inf, 3.0, -np.inf]
+
+
 def test_noise_is_gumbel() -> None:
     keys = sampling.candidate_keys(0, 1, jnp.arange(50), 4)
     noise = np.asarray(

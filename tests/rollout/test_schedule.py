@@ -63,6 +63,16 @@ def test_everything_in_order_when_all_is_live() -> None:
     np.testing.assert_array_equal(plan.candidates[0], np.tile(np.arange(8), (4, 1)))
 
 
+def test_slots_without_live_captions_make_no_call_wider_and_outgrow_nothing() -> None:
+    """Those of a group that is done keep its steps until the next one comes."""
+    live, steps = np.zeros((1, 4, 8), bool), np.array([[600, 100, 512, 513]])
+    live[0, 1, 0] = True
+    assert buckets().plan(live, steps).shape == Shape(1, 1, 128)
+    live[0, 2:, 0] = True
+    # Of 512 tokens there is room for all.
+    assert buckets().outgrown(live, steps).tolist() == [[False, False, False, True]]
+
+
 @pytest.mark.parametrize("width", [6300, 4096, 5000])
 def test_widths_are_aligned_and_hold_the_longest_caption(width: int) -> None:
     """(6,300 and 1,575 columns: the captions' values were copied in every layer, for every token.)"""

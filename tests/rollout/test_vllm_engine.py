@@ -7,6 +7,7 @@ import errno
 import math
 import os
 import stat
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -300,6 +301,7 @@ def test_a_server_that_is_lost_with_every_try_ends_the_step(policy, batches, tmp
         rollout.connect()
         with pytest.raises(RolloutError, match=r"sent 2 times \(rollout\.vllm\.attempts\).*--resume"):
             drawn(rollout, policy.trainable, batches)
+        assert max(Counter(chat["seed"] for chat in server.chats).values()) == 2
 
 
 def test_a_server_that_another_run_uses_is_refused(policy, batches, tmp_path):

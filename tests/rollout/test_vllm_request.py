@@ -140,6 +140,15 @@ def test_a_group_is_read(answered, rules):
     assert group.index == 4
 
 
+def test_a_caption_that_ends_with_the_last_token_it_may_have_is_whole(answered, rules):
+    prompt, answer = answered
+    longest = answer["choices"][0]
+    longest["token_ids"][-1], longest["finish_reason"] = rules.end_ids[0], "stop"
+    group = read_group(answer, prompt, rules, index=0, name="x")
+    assert group.lengths[1] == rules.max_tokens
+    assert not group.truncated.any()
+
+
 def broken(answer, change):
     answer = copy.deepcopy(answer)
     change(answer)
@@ -186,6 +195,10 @@ def no_end(answer):
     answer["choices"][0]["finish_reason"] = "stop"
 
 
+def end_inside(answer):
+    answer["choices"][1]["token_ids"][0] = answer["choices"][1]["token_ids"][-1]
+
+
 @pytest.mark.parametrize(
     ("change", "told"),
     [
@@ -199,6 +212,7 @@ def no_end(answer):
         (one_caption, "2 captions were asked for, 1 came back"),
         (aborted, "abort"),
         (no_end, "end tokens"),
+        (end_inside, r"end tokens stand at \[0, 2\] of 3"),
     ],
 )
 def test_a_bad_answer_is_refused(answered, rules, change, told):
