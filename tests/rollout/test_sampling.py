@@ -139,11 +139,19 @@ def test_missing_mask_and_settings_out_of_range_are_refused() -> None:
 @pytest.mark.parametrize("vocab", [40, 5 * 128 * 8, 5 * 128 * 8 + 77])
 def test_best_scores_are_those_of_a_sort(vocab: int) -> None:
     rng = np.random.default_rng(vocab)
-    scores = jnp.asarray(rng.normal(0, 1, (3, 2, vocab)), jnp.float32).at[0, 0].set(0.5)
-    best, tokens = jax.jit(sampling.best_scores, static_argnums=1)(scores, 8)
+    # Below 0: what fills the last block up must not be among the best.
+    scores = jnp.asarray(rng.normal(-9, 1, (3, 2, vocab)), jnp.float32).at[0, 0].set(-0.5)
+    best_scores = jax.jit(sampling.best_scores, static_argnums=1)
+    best, tokens = best_scores(scores, 8)
     np.testing.assert_array_equal(best, -np.sort(-np.asarray(scores), axis=-1)[..., :8])
     np.testing.assert_array_equal(np.take_along_axis(np.asarray(scores), np.asarray(tokens), -1), best)
     assert all(len(set(row)) == 8 for row in np.asarray(tokens).reshape(-1, 8))
+    # Tokens of equal scores come in their order, all but those that tie with the last.
+    equal = jnp.round(4 * scores) / 4
+    best, tokens = best_scores(equal, 8)
+    settled = best > best[..., -1:]
+    assert len(np.unique(best[settled])) < settled.sum()
+    np.testing.assert_array_equal(tokens[settled], jax.lax.top_k(equal, 8)[1][settled])
 
 
 @pytest.mark.parametrize("ties", [False, True])
