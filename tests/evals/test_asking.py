@@ -153,8 +153,9 @@ def test_roles_go_to_their_servers_and_the_judge_stands_in(
 def test_several_answers_differ_in_seed_and_are_kept_each(
     servers: tuple[ScriptedJudge, ScriptedJudge], tmp_path: Path
 ) -> None:
-    judge = ByStage(servers[0], {"ask": yes})
-    drawn = stage(temperature=1.0, max_tokens=7)
+    answers = iter(("yes", "no", "yes"))
+    judge = ByStage(servers[0], {"ask": lambda prompt: {"answer": next(answers)}})
+    drawn, found = stage(temperature=1.0, max_tokens=7), []
     for start in range(2):
         config = endpoint(servers[0], store=str(tmp_path / "answers.sqlite"))
         with Asker({"judge": config}, say=lambda text: None) as asker:
@@ -162,13 +163,52 @@ def test_several_answers_differ_in_seed_and_are_kept_each(
             async def work(_: int, asker: Asker = asker) -> object:
                 return await asker.several(3, drawn, SHAPE, {"CAPTION": "x"})
 
-            assert asker.each([0], work, what="items", total=1) == [[{"answer": "yes"}] * 3]
+            found += asker.each([0], work, what="items", total=1)
             report = asker.report()["ask"]
         assert (report.questions, report.requests, report.prompt_tokens) == (3, 3, 30), start
+    assert sorted(one["answer"] for one in found[0]) == ["no", "yes", "yes"]
+    assert found[0] == found[1]
     assert len(judge.asked) == 3
     bodies = [body for _, _, body in judge.asked]
     assert len({body["seed"] for body in bodies}) == 3
     assert {(body["temperature"], body["max_tokens"]) for body in bodies} == {(1.0, 7)}
+
+
+def test_an_answer_is_asked_for_again_at_another_temperature_alone(
+    servers: tuple[ScriptedJudge, ScriptedJudge], tmp_path: Path
+) -> None:
+    """A stage's own counts, and the judge's where the stage names none."""
+    judge = ByStage(servers[0], {"ask": yes})
+
+    def asked(of: Stage, temperature: float) -> int:
+        before = len(judge.asked)
+        config = endpoint(servers[0], store=str(tmp_path / "s.sqlite"), temperature=temperature)
+        with Asker({"judge": config}, say=lambda text: None) as asker:
+            asker.each([0], lambda _: asker.ask(of, SHAPE, {"CAPTION": "x"}), what="items", total=1)
+        return len(judge.asked) - before
+
+    own, other, unnamed = stage(temperature=0.0), stage(temperature=0.5), stage()
+    tried = [(own, 0.0), (own, 0.7), (other, 0.7), (unnamed, 0.7), (unnamed, 0.0), (unnamed, 0.7)]
+    assert [asked(of, temperature) for of, temperature in tried] == [1, 0, 1, 1, 1, 0]
+
+
+def test_two_questions_about_one_caption_have_an_answer_each(
+    servers: tuple[ScriptedJudge, ScriptedJudge], tmp_path: Path
+) -> None:
+    text = "Is {QUESTION} in {CAPTION}?\n"
+    template = PromptTemplate(name="x/ask", text=text, placeholders=("QUESTION", "CAPTION"), source="")
+    ByStage(servers[0], {"ask": lambda prompt: {"answer": "yes" if "disc" in prompt else "no"}})
+    config = endpoint(servers[0], store=str(tmp_path / "s.sqlite"))
+    with Asker({"judge": config}, say=lambda text: None) as asker:
+
+        async def work(question: str) -> object:
+            return await asker.ask(
+                Stage(name="ask", template=template), SHAPE, {"QUESTION": question, "CAPTION": "x"}
+            )
+
+        found = [asker.each([of], work, what="items", total=1) for of in ("disc", "star", "disc")]
+    assert found == [[{"answer": answer}] for answer in ("yes", "no", "yes")]
+    assert len(servers[0].bodies) == 2
 
 
 def picture() -> EncodedMedia:

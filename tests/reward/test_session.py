@@ -1,5 +1,6 @@
 """The synchronous face of the reward."""
 
+import json
 import threading
 from collections.abc import Sequence
 from concurrent.futures import CancelledError
@@ -90,6 +91,28 @@ def test_what_two_groups_ask_at_once_has_one_answer_and_that_is_the_stored_one(
     assert len(judge.bodies) == 2
     assert earned[0] == earned[1]
     assert [row.reward for row in restudy(store, RewardConfig().weights)] == earned
+
+
+def test_a_verdict_on_one_picture_is_none_on_another(
+    judge: Any, settings: Any, replies: Any, tmp_path: Path
+) -> None:
+    """Two pictures with the same reference, and a caption that the policy writes of both."""
+
+    class Other(Picture):
+        def frames(self, window: TimeWindow | None = None) -> Sequence[JudgeFrame]:
+            return [JudgeFrame(url="data:y")]
+
+    def answer(body: dict[str, Any], n: int) -> Any:
+        return replies.verdict(Correctness=9 if '"data:x"' in json.dumps(body["messages"]) else 1)
+
+    judge.answer = answer
+    one = group("one", captions=1)
+    config = settings(media_uuid="never", store=str(tmp_path / "judgements.sqlite"))
+    with RewardSession(RewardConfig(), config, seed=0) as session:
+        for media, correctness in ((Picture(), 9), (Other(), 1), (Picture(), 9)):
+            (found,) = session.submit(replace(one, media=media)).result(GUARD_S).candidates
+            assert found.components["correctness"] == correctness
+    assert len(judge.bodies) == 2
 
 
 def test_a_caption_is_judged_while_others_of_its_group_are_still_drawn(judge: Any, settings: Any) -> None:
