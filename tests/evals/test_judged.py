@@ -117,10 +117,12 @@ def test_every_figure_by_hand(judge: ScriptedJudge) -> None:
     }
     with session(judge) as mine:
         found = judged(session=mine).evaluate(Given(captions))
-    # The reward's weights: (4 c + 4 m + 2 t) / 100 of the image reward.
     a, b, c, d = found.items
     assert (a.values["correctness"], a.values["completeness"], a.values["text_quality"]) == (2.5, 5, 10)
     assert (b.values["correctness"], b.values["judge_failed"]) == (2, 0.5)
+    # What the judge did not answer is no reward of 0.
+    rewards = [0.05 * correctness + 0.04 * 5 + 0.01 * 10 for correctness in (2.5, 2)]
+    assert [a.values["reward"], b.values["reward"]] == pytest.approx(rewards)
     assert c.values == {"judge_failed": 1, "tokens": 2, "words": 1, "repetition": 0, "truncated": 0}
     assert (d.failure, d.values) == ("no file", {})
     assert found.failed == 1

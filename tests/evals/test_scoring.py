@@ -16,6 +16,7 @@ from vcap_jax.data import storage
 from vcap_jax.data.errors import MediaError, StorageError
 from vcap_jax.data.judge_media import EncodedMedia
 from vcap_jax.data.manifest import Sample
+from vcap_jax.data.references import PoolEntry, ReferencePool
 from vcap_jax.evals.protocol import Captions, OwnData
 from vcap_jax.evals.scoring import scored
 from vcap_jax.reward.group import CandidateScore, GroupForReward, GroupScores
@@ -32,6 +33,7 @@ class Session:
     def __init__(self, *, answers: bool = True, places: int = 0) -> None:
         self.places = places
         self.groups: list[GroupForReward] = []
+        self.kept: list[bool] = []
         self._answers = answers
 
     def turn(self) -> AbstractContextManager[None]:
@@ -39,6 +41,7 @@ class Session:
 
     def submit(self, group: GroupForReward, *, trained_on: bool) -> Future[GroupScores]:
         self.groups.append(group)
+        self.kept.append(trained_on)
         future: Future[GroupScores] = Future()
         if self._answers:
             scores = (CandidateScore(reward=1.0),)
@@ -84,6 +87,34 @@ def test_several_samples_are_read_at_once_and_asked_about_in_order() -> None:
         (f"s{i}", i) for i in (0, 1, 3, *range(5, 10))
     ]
     assert all(f"s{group.media.duration:g}" == group.sample_id for group in asked)
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_sample_has_the_same_reference_whatever_its_place_and_one_judge_keeps_what_it_earned(
+    kept: bool,
+) -> None:
+    """One judge's reward beside another's: only the first is what the store is for."""
+    pool = ReferencePool(
+        PoolEntry(id=f"s{i}", references=tuple(f"{k} of s{i}" for k in range(4))) for i in range(9)
+    )
+    first, other = Session(), Session()
+    own = OwnData(
+        samples=samples(9),
+        references=pool,
+        session=cast(RewardSession, first),
+        other=cast(RewardSession, other),
+        media=lambda sample: media(),
+        seed=3,
+    )
+    found = list(scored(own, captions(9), kept=kept, places=[10 * i for i in range(9)]))
+    assert all(one.scores is not None and one.other is not None for one in found)
+    for group in first.groups:
+        assert group.reference == pool.pick(group.sample_id, 3, 0)
+        assert group.references == pool[group.sample_id].references
+        assert group.step == 0
+    assert [group.index for group in first.groups] == [10 * i for i in range(9)]
+    assert other.groups == first.groups
+    assert (set(first.kept), set(other.kept)) == ({kept}, {False})
 
 
 def test_few_samples_are_read_ahead_and_a_stop_is_heard_while_one_is_read(

@@ -58,6 +58,12 @@ def test_statistics_by_hand() -> None:
     assert found["micro"].low <= found["micro"].value <= found["micro"].high
 
 
+def test_items_that_failed_make_no_interval_wider() -> None:
+    items = [item(str(k), v=float(k)) for k in range(20)]
+    failed = [Item(id=f"failed {k}", captions=(), failure="no caption") for k in range(20)]
+    assert evaluated(items + failed, {"v": mean("v")}) == evaluated(items, {"v": mean("v")})
+
+
 def test_a_figure_tells_of_how_many_items_it_is() -> None:
     statistics = {
         "micro": ratio("right", "asked"),

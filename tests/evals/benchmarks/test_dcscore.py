@@ -24,6 +24,9 @@ def close(found: FactScores | None, precision: float, recall: float) -> bool:
 def test_all_facts() -> None:
     # Right: 4 of 5. Found: three thirds of fact 0, and one extra, of 4 + 1.
     assert close(fact_scores(TRIAL, relevant_only=False, weigh_all=True), 4 / 5, (1 + 1) / 5)
+    # A wrong fact that the person does not have is nothing more that was found.
+    invented = Trial(right=(True, False), matched=(0, None), relevant=(True, True), oracle=2)
+    assert close(fact_scores(invented, relevant_only=False, weigh_all=True), 1 / 2, 1 / 2)
 
 
 def test_relevant_facts_official_and_strict() -> None:
