@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.human_eval.small_study import small_study
 from vcap_jax.human_eval.answers import Assigned, Held
-from vcap_jax.human_eval.progress import ESTIMATE_FROM, progress_of
+from vcap_jax.human_eval.progress import ESTIMATE_FROM, progress_of, spent_seconds
 from vcap_jax.human_eval.protocol import Ranking, verdict_of
 from vcap_jax.human_eval.store import AnswerStore, GivenElsewhere
 
@@ -24,6 +24,10 @@ def test_nothing_is_said_of_the_time_left_after_a_few_answers():
     assert after(ESTIMATE_FROM - 1, 40).left_s is None
     few = after(ESTIMATE_FROM, 40)
     assert few.left_s == few.spent_s / 10 * 31
+
+
+def test_a_pause_counts_as_five_minutes_and_a_clock_that_was_put_back_as_nothing():
+    assert spent_seconds([at(0), at(10), at(3000), at(2000), at(2020)]) == 10 + 300 + 0 + 20
 
 
 def test_a_study_of_few_decisions_has_an_estimate_at_its_end():

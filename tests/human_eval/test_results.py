@@ -12,6 +12,7 @@ from tests.human_eval.small_study import small_study, write_small_study
 from vcap_jax.commands import agreement, annotate
 from vcap_jax.human_eval.agreement_report import draw, sample_sizes, write_agreement
 from vcap_jax.human_eval.exchange import Records
+from vcap_jax.human_eval.formulas import krippendorff_alpha
 from vcap_jax.human_eval.protocol import Kind, Ranking
 from vcap_jax.human_eval.records import Answer, Rankings
 from vcap_jax.human_eval.results import results_of
@@ -233,12 +234,32 @@ def test_agreement_of_people_by_hand(study, records):
     rows = {one.annotator: one for one in results.annotators}
     assert rows["anna"].agreement.value == 0.5
     assert (rows["anna"].answers, rows["anna"].rankings, rows["ben"].rankings) == (6, 2, 1)
+    assert list(rows["anna"].labels.values()) == [1, 3, 0, 2, 0]
+    # Overall anna prefers tuned in a, as the reward does, and in b; ben, who saw a alone, prefers base.
+    assert (rows["anna"].reward.value, rows["ben"].reward.value) == (0.5, 0)
     # Coincidences of labels: YES 4, NO 3, FALSE 1 of 8; unlike 4; expected (64 - 26) / 7.
     assert results.alphas["label, both steps"].value == pytest.approx(1 - 4 / (38 / 7))
+    # Step 1: consistent 7, inconsistent 1; unlike 2. Confirmed 4 of 8; unlike 4.
+    assert results.alphas["step 1"].value == pytest.approx(1 - 2 / (14 / 7))
+    assert results.alphas["confirmed or not"].value == pytest.approx(1 - 4 / (32 / 7))
     # Accuracy of a: both say tuned; completeness: turned.
     assert results.concordance[Ranking.ACCURACY].value == 1
     assert results.concordance[Ranking.COMPLETENESS].value == 0
     assert results.tau[Ranking.COMPLETENESS].value == -1
+
+
+def test_ranks_that_are_near_each_other_agree_more_than_those_that_are_far(study):
+    captions = tuple(study.items["a"].captions[0].model_copy(update={"model": name}) for name in "abc")
+    item = study.items["a"].model_copy(update={"captions": captions})
+    given = []
+    for annotator, order in (("anna", (1, 2, 3)), ("ben", (1, 3, 2))):
+        ranks = {str(ranking): dict(zip("abc", order, strict=True)) for ranking in Ranking}
+        given.append(Rankings(image_id="a", annotator=annotator, **ranks))
+    results = results_of({"a": item}, {"a": ()}, Records(answers=(), rankings=tuple(given)))
+    units = [{"anna": 1, "ben": 1}, {"anna": 2, "ben": 3}, {"anna": 3, "ben": 2}]
+    alpha = krippendorff_alpha(units, "ordinal", order=(1, 2, 3))
+    assert alpha != pytest.approx(krippendorff_alpha(units))
+    assert results.alphas["ranks by accuracy"].value == pytest.approx(alpha)
 
 
 def test_how_an_annotator_agrees_is_told_with_an_interval_over_items(study):

@@ -157,6 +157,21 @@ def test_blame_is_over_items_though_an_item_has_ten_pairs_of_captions():
     assert blame[Kind.MISSING].when_alike.n == 0
 
 
+def test_blame_looks_at_the_caption_that_the_reward_prefers():
+    """Of x the reward prefers b, otherwise than people, of y it prefers a, as they do; b omits more in both."""
+    people = {item: {"a": 1.0, "b": 2.0} for item in "xy"}
+    rewards = {"x": {"a": 2.0, "b": 1.0}, "y": {"a": 1.0, "b": 2.0}}
+    propositions = {
+        item: [proposition(item, "a", 0), proposition(item, "b", 0), proposition(item, "b", 1)]
+        for item in people
+    }
+    shares = {one.prop_id: 1.0 for rows in propositions.values() for one in rows}
+    blame = {one.kind: one for one in blame_of(propositions, shares, people, rewards, 0)}
+    found = blame[Kind.MISSING]
+    assert (found.when_unalike.value, found.when_alike.value) == (1, 0)
+    assert (found.when_unalike.n, found.when_alike.n) == (1, 1)
+
+
 def test_an_item_with_propositions_that_nobody_decided_is_nothing_to_blame_the_reward_for():
     people, rewards = {"x": {"a": 1.0, "b": 2.0}}, {"x": {"a": 2.0, "b": 1.0}}
     propositions = {"x": [proposition("x", "a", 0), proposition("x", "b", 0)]}

@@ -216,6 +216,24 @@ def test_second_opinions_of_somebody_who_has_gone_are_anothers(tmp_path):
         assert items(store, "anna", "carl") == expected
 
 
+def test_a_second_opinion_is_of_somebody_who_has_not_given_the_first(tmp_path):
+    """Though that one has no more to do than the other who is left."""
+
+    def items(store, *named):
+        settings = read_settings(tmp_path).model_copy(update={"annotators": named})
+        store.open_study(read_study(tmp_path, settings))
+        return {name: [one.item for one in store.assigned(name)] for name in ("anna", "ben", "carl")}
+
+    small_study(tmp_path)
+    with AnswerStore(tmp_path / "answers.sqlite") as store:
+        first = items(store, "anna", "ben", "carl")
+        (gone,) = (name for name, own in first.items() if len(own) == 2)
+        left = {own[0]: name for name, own in first.items() if name != gone}
+        for item, name in left.items():
+            store.opened(name, item)
+        assert items(store, left["a"], left["b"]) == {gone: [], left["a"]: ["a", "b"], left["b"]: ["b", "a"]}
+
+
 def test_what_somebody_who_has_gone_only_looked_at_is_anothers(tmp_path):
     """It stayed with whoever was gone: nobody ever decided it."""
 
