@@ -55,6 +55,9 @@ def test_saturation_counts_full_rewards_among_the_scored_of_groups_that_know_one
     assert row["alarms/saturated"] == 0.5
     assert alarms([group(FULL, FULL, full=1.1)], [["a", "b"]])["alarms/saturated"] == 0.0
     assert "alarms/saturated" not in alarms([group(FULL, FULL, full=None)], [["a", "b"]])
+    shares = sum(share * 1.0 for share in (0.7, 0.2, 0.1))  # as a family may add up what is full
+    assert shares < 1.0
+    assert alarms([group(CandidateScore(reward=shares), GOOD)], [["a", "b"]])["alarms/saturated"] == 0.5
 
 
 def test_groups_without_spread_are_told_from_groups_that_cannot_be_compared() -> None:

@@ -219,10 +219,17 @@ def test_waits_grow_with_jitter_and_are_bounded(judge: Any, settings: Any, repli
     assert ask(config).waits == waits  # the seed decides
 
 
-def test_an_unusable_answer_is_asked_for_again_less_rigidly(judge: Any, settings: Any, replies: Any) -> None:
-    judge.answer = lambda body, n: replies.verdict() if n == 2 else replies.Reply(content="Nice caption!")
-    outcome = ask(settings(retry_temperature=0.4))
+def test_an_unusable_answer_is_asked_for_again_less_rigidly(
+    judge: Any, settings: Any, replies: Any, clock: FakeClock
+) -> None:
+    def answer(body: dict[str, Any], n: int) -> Any:
+        clock.advance_threadsafe(2.0)
+        return replies.verdict() if n == 2 else replies.Reply(content="Nice caption!")
+
+    judge.answer = answer
+    outcome = ask(settings(retry_temperature=0.4), clock=clock)
     assert isinstance(outcome.answer.result, Scores)
+    assert (outcome.answer.tries, outcome.answer.seconds) == (3, 6.0)
     assert [body["temperature"] for body in judge.bodies] == [0.0, 0.4, 0.4]
     assert outcome.statistics.retries == 2
 

@@ -78,7 +78,8 @@ def test_what_is_denied_doubtful_small_quoted_or_foreign_is_left_alone(analysis:
 @pytest.mark.parametrize("analysis", ["No problem was confirmed.", "The caption is completely accurate."])
 def test_praise_contradicts_a_low_score(analysis: str) -> None:
     assert judged(analysis, correctness=2, completeness=2) is not None
-    assert judged(analysis, correctness=5, completeness=5) is None
+    assert judged(analysis, correctness=3, completeness=3) is not None
+    assert judged(analysis, correctness=4, completeness=4) is None
     assert judged(f"{analysis} The dog is misidentified.", correctness=2, completeness=2) is None
     assert judged(f"{analysis} It is about another picture.", correctness=2, completeness=2) is None
 

@@ -455,3 +455,26 @@ def test_the_wait_ends_after_its_bound_with_what_was_seen(
     assert len(said) == 1
     assert judge.url in said[0]
     judge.start()
+
+
+def test_an_outage_begins_when_the_last_endpoint_drops_out(
+    judges: list[Any], settings: Any, clock: FakeClock
+) -> None:
+    first, second, _ = judges
+
+    async def run() -> None:
+        config = settings(urls=(first.url, second.url), outage_timeout_s=60)
+        async with JudgeClient(config, say=lambda text: None, clock=clock) as client:
+            for judge in (first, second):
+                judge.stop()
+                # Each prefers the one that has just gone.
+                route = groups((first.url, second.url), 1)[judge is second]
+                asked = asyncio.create_task(client.ask(message("x"), read, route=route))
+                await clock.sleep(50)
+            await asked
+
+    with pytest.raises(JudgeOutage, match="did not answer for 60 s"):
+        asyncio.run(run())
+    assert 1110 <= clock.now() < 1120
+    for judge in (first, second):
+        judge.start()

@@ -97,6 +97,22 @@ def test_a_question_that_alone_is_refused_is_a_failure(
     assert 600 <= found.took <= 600 + config.max_backoff_s
 
 
+def test_no_outage_is_told_of_a_judge_that_answers_others(
+    judge: Any, config: JudgeConfig, replies: Any, clock: FakeClock
+) -> None:
+    """Though it has no room for a greeting at the moment at which one question has waited for too long."""
+    busy = replies.Reply(status=429, raw=BUSY)
+    judge.greeting = busy
+
+    def answer(body: dict[str, Any], n: int) -> Any:
+        return busy if replies.prompt_text(body) == "long" or clock.now() < 1300 else replies.verdict()
+
+    judge.answer = answer
+    long, short = Asked(config, clock, "long", "short").answers
+    assert isinstance(long.result, Failure)
+    assert isinstance(short.result, Scores)
+
+
 def test_busy_and_not_well_is_an_outage(
     judge: Any, config: JudgeConfig, replies: Any, clock: FakeClock
 ) -> None:

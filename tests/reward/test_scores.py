@@ -27,6 +27,7 @@ ACCEPTED = {
     "unrelated object beside it": f'{{"image": "seen"}}\n{GOOD}',
     "thought": f"<think>\nThe caption is mostly right. {{x}} Maybe 9?\n</think>\n\n{GOOD}",
     "thought with a draft verdict": f"<think>First try: {GOOD.replace('8', '3')}</think>{GOOD}",
+    "thought twice": f"<think>First: {GOOD.replace('8', '3')}</think>\n<think>Again.</think>\n{GOOD}",
     "thought whose opening tag is in the prompt": f"It is fine.\n</think>\n{GOOD}",
     "thought with broken JSON": f'<think>{{"Correctness": 8/10 </think>{GOOD}',
     "other order": json.dumps(dict(reversed(json.loads(GOOD).items()))),
@@ -128,7 +129,8 @@ def test_refuses_everything_else(text: str, reason: str) -> None:
 
 @pytest.mark.parametrize(
     ("finish_reason", "reason"),
-    [("length", "cut_off"), ("max_tokens", "cut_off"), ("content_filter", "filtered"), ("abort", "filtered")],
+    [("length", "cut_off"), ("max_tokens", "cut_off")]
+    + [(said, "filtered") for said in ("content_filter", "abort", "error", "refusal")],
 )
 def test_how_the_answer_ended_counts_before_its_text(finish_reason: str, reason: str) -> None:
     failure = parse_scores(GOOD, QUALITY_KEYS, finish_reason)

@@ -145,6 +145,29 @@ def test_it_sees_its_share_and_its_scores_stay_out_of_the_reward(
     assert row["second_judge/difference_reward"] == pytest.approx(0.35)
 
 
+def test_each_caption_is_compared_with_what_the_first_judge_gave_that_caption(
+    judge: Any, settings: Any, replies: Any
+) -> None:
+    """Some of a group are asked about, and all of it has the first judge's scores: the right ones are to be found."""
+    judge.answer = lambda body, n: replies.verdict(Correctness=int(replies.candidate_of(body).split()[1]))
+    first: Future[GroupScores] = Future()
+    given = tuple(candidate(0.05 * k + 0.32 + 0.07, k) for k in range(8))
+    first.set_result(GroupScores(sample_id="s0", step=3, candidates=given))
+    config = SecondJudgeConfig(share=0.4, judge=settings())
+    with SecondJudge(config, RewardConfig(), seed=0, references={}) as other:
+        other.consider(group("s0"), first)
+        row: dict[str, Any] = {}
+
+        def back() -> bool:
+            row.update(other.metrics())
+            return row["second_judge/pending"] == 0
+
+        until(back, "the answers of the second judge")
+    assert 2 <= row["second_judge/count"] == len(judge.bodies) < 8
+    assert row["second_judge/difference_correctness"] == 0
+    assert row["second_judge/difference_reward"] == pytest.approx(0)
+
+
 def test_what_the_run_keeps_of_its_captions_stays_where_both_judges_share_a_store(
     judge: Any, settings: Any, replies: Any, tmp_path: Path
 ) -> None:

@@ -294,6 +294,10 @@ def test_a_failed_local_pass_masks_a_candidate_whose_global_pass_succeeded(
     assert masked.failure.detail.startswith("local pass: ")
     assert set(masked.verdicts) == {"global"}
     assert spared.reward == pytest.approx(0.05 * 9 + 0.04 * 8 + 0.01 * 6)
+    judge.answer = lambda body, n: replies.Reply(content="?")
+    (both,) = score(settings(max_tries=1), group(video(), [SEGMENTED])).candidates
+    assert both.failure is not None
+    assert both.failure.detail.startswith("global pass: ")
 
 
 @pytest.mark.parametrize(
@@ -334,6 +338,11 @@ def test_a_pool_with_segments_gives_window_and_reference(judge: Any, settings: A
     text = texts(local_bodies(judge, replies)[0])[-1]
     assert "[1.0 - 2.5] The pool's own words." in text
     assert "early witness" not in text
+    # Where the whole reference is shown, the window is drawn as if the pool had no segments.
+    judge.bodies.clear()
+    whole = score(settings(), group(video(), [SEGMENTED], reference=REFERENCE, reference_segments=pool))
+    assert whole.window == score(settings(), group(video(), [SEGMENTED], reference=REFERENCE)).window
+    assert "early witness" in texts(local_bodies(judge, replies)[0])[-1]
 
 
 def test_a_reference_that_is_silent_on_the_window_is_a_failure(judge: Any, settings: Any) -> None:
