@@ -61,13 +61,14 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     assert process.stdout.readline().strip() == f"judge ready at {where}"
 
 
-def call(url: str, payload: Any = None, key: str | None = None) -> tuple[int, dict[str, Any]]:
+def call(url: str, payload: Any = None, key: str | None = None, **more: str) -> tuple[int, dict[str, Any]]:
     data = (
         None if payload is None else payload if isinstance(payload, bytes) else json.dumps(payload).encode()
     )
     headers = {"Content-Type": "application/json"} | (
         {} if key is None else {"Authorization": f"Bearer {key}"}
     )
+    headers |= {name.replace("_", "-"): value for name, value in more.items()}
     try:
         with urlopen(Request(url, data, headers), timeout=120) as response:
             return response.status, json.load(response)
@@ -83,8 +84,9 @@ def test_health_and_models(address: str) -> None:
 
 
 def test_a_judgement_end_to_end(address: str) -> None:
-    status, answer = call(f"{address}/v1/chat/completions", GOOD)
+    status, answer = call(f"{address}/v1/chat/completions", GOOD, X_Request_Id="vcap-17")
     assert status == 200
+    assert answer["id"] == "chatcmpl-vcap-17"  # so that the client can tell whose answer it has
     assert answer["object"] == "chat.completion"
     choice = answer["choices"][0]
     assert choice["finish_reason"] == "stop"

@@ -11,12 +11,16 @@ from gpu_judge.embedded.adjudication import (
     UNTESTED,
     Verdict,
     adjudicate,
+    coarse_score,
+    impression,
     share_score,
     taken_on_trust,
 )
 from vcap_jax.world.captions import wrong_claim, wrong_value
 from vcap_jax.world.facts import scene_facts
 from vcap_jax.world.image_scenes import sample_image_scene
+from vcap_jax.world.noisy_perception import PerceptionConfig, imperfect
+from vcap_jax.world.sight import Sight
 from vcap_jax.world.slots import question_of
 from vcap_jax.world.video_grammar import NO_SHOT
 from vcap_jax.world.vocabulary import IMAGE_PLACES, Claim, Facts
@@ -144,6 +148,28 @@ def test_share_score_keeps_ten_for_all_and_zero_for_none() -> None:
     assert share_score(19, 20) == share_score(99, 100) == 9
     assert share_score(1, 100) == 1
     assert share_score(0, 0) == UNTESTED
+
+
+def test_unasked_the_most_prominent_objects_are_noticed_and_their_shape_and_colour_alone() -> None:
+    large, small = ("center",), ("top left",)
+    facts: Facts = {
+        (*owner, kind): value
+        for owner in (large, small)
+        for kind, value in (("colour", "red"), ("shape", "star"), ("size", "large"))
+    }
+    seen = Sight(facts=facts, unknown=frozenset(), shots=(), prominence={small: 20.0, large: 90.0})
+    sight = imperfect(seen, PerceptionConfig(attention=1), b"")
+
+    def told(place: str, colour: str) -> tuple[int, int, int, int]:
+        found = impression([((place, "colour"), colour), ((place, "shape"), "star")], sight)
+        return found.armed, found.survived, found.supported, found.covered
+
+    assert told("center", "red") == (2, 2, 2, 2)
+    assert told("center", "blue") == (2, 1, 2, 1)
+    assert told("top left", "blue") == (0, 0, 2, 0)
+    levels = [coarse_score(part, 10) for part in range(11)]
+    assert levels == [2, 2, 2, 2, 2, 5, 5, 5, 5, 8, 8]
+    assert coarse_score(0, 0) == 5
 
 
 @functools.cache

@@ -113,3 +113,13 @@ def test_the_eyes_remember_a_bounded_number_of_facts(monkeypatch: pytest.MonkeyP
         frames = frames_of(sample_video_scene(0, index))
         eyes.look("video", [Picture(url=frame.url, seconds=frame.seconds) for frame in frames])
     assert 0 < len(eyes._seen) < 12
+
+
+def test_the_same_frames_at_other_times_are_another_clip() -> None:
+    frames, eyes = frames_of(sample_video_scene(0, 0)), Eyes(4096, PerceptionConfig())
+
+    def end(slower: float) -> float:
+        told = [Picture(url=frame.url, seconds=slower * (frame.seconds or 0.0)) for frame in frames]
+        return eyes.look("video", told).shots[-1][1]
+
+    assert end(2.0) == pytest.approx(2 * end(1.0))

@@ -47,5 +47,12 @@ def test_more_junk_never_costs_less() -> None:
     assert scores[-1] == 0
 
 
+def test_a_sentence_that_adds_something_is_no_repetition() -> None:
+    prose = read_prose(
+        [parse_image("A red circle is at the top left. A large red circle is at the top left.").sentences]
+    )
+    assert (prose.useful, prose.repeated) == (1.0, ())
+
+
 def test_contradictions_cost() -> None:
     assert quality(GOOD, contradictions=2) == 8

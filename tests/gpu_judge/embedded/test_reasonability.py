@@ -17,6 +17,7 @@ SHOTS = ((0.0, 2.0), (2.0, 4.0))
         ([(0.0, 1.0), (1.0, 4.0)], 3),  # fills the video, changes at the wrong time
         ([(0.0, 4.0)], 3),  # not divided
         ([(0.0, 2.0)], 5),  # half of it
+        ([(0.0, 1.8), (2.2, 4.0)], 9),  # both boundaries meet the one cut
         ([(0.0, 1.0), (3.0, 4.0)], 2),  # sure of its shots, but silent about when they change
         ([(0.0, 4.0), (0.0, 4.0)], 2),
         ([(0.0, 1.0), (1.0, 2.0), (2.0, 3.0), (3.0, 4.0)], 6),
