@@ -105,8 +105,9 @@ def test_rows_that_show_a_file_of_each_other_are_of_the_first_of_them(tmp_path: 
     linked = tmp_path / "linked.png"
     linked.symlink_to(tmp_path / "a.png")
     shows = {"alone": ["x"], "3": ["c", "d"], "2": ["b", "c"], "q": ["a"], "1": ["e", "b"], "r": ["linked"]}
+    shows["4"] = ["f", "d"]
     rows = [Sample(id=name, images=tuple(tmp_path / f"{f}.png" for f in of)) for name, of in shows.items()]
-    assert shown_together(rows) == {"3": "3", "2": "3", "1": "3", "q": "q", "r": "q"}
+    assert shown_together(rows) == {**dict.fromkeys("1234", "3"), "q": "q", "r": "q"}
     clips = [Sample(id=name, video=tmp_path / "v.mp4") for name in "yz"]
     assert shown_together([*rows[:3], *clips]) == {"3": "3", "2": "3", "y": "y", "z": "y"}
     assert shown_together(samples(30)) == {}

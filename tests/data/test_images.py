@@ -51,6 +51,9 @@ def test_sixteen_bit_grey_is_scaled_not_cut_off(tmp_path: Path) -> None:
     levels = np.array([[0, 128 * 257, 65_535]], np.uint16)
     pixels = decode_image(save(tmp_path, Image.fromarray(levels)))
     np.testing.assert_array_equal(pixels[0, :, 0], [0, 128, 255])
+    # A dark one stays dark.
+    night = decode_image(save(tmp_path, Image.fromarray(levels // 257)))
+    np.testing.assert_array_equal(night[0, :, 0], [0, 0, 1])
 
 
 def test_a_picture_of_too_many_pixels_is_to_be_scaled_down(

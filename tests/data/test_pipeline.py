@@ -14,7 +14,7 @@ from tests.data.media_files import decode_video, write_video
 from tests.models.qwen3_vl.processing.cases import pixels
 from tests.models.qwen3_vl.processing.tiny_tokenizer import tiny_tokenizer
 from tests.processes_in_threads import in_threads
-from vcap_jax.data import storage
+from vcap_jax.data import pipeline, storage
 from vcap_jax.data.errors import MediaError, NoUsableSamplesError, StorageError
 from vcap_jax.data.examples import Example, example_loader
 from vcap_jax.data.judge_media import EncodedMedia
@@ -213,6 +213,14 @@ def test_the_same_bad_samples_around_the_end_of_an_epoch_are_not_all_samples() -
     found = [next(iterator) for _ in range(60)]
     assert {example.sample.id for batch in found for example in batch.examples} == {"0"}
     assert max(len(batch.skipped) for batch in found) == 4
+
+
+def test_bad_samples_with_good_ones_between_them_are_never_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a million samples a thousandth may be bad, and a run goes through them all."""
+    monkeypatch.setattr(pipeline, "_FRUITLESS", 3)
+    iterator = GroupIterator(samples(12), load, PipelineSettings(batch_groups=1, shuffle=False))
+    assert [ids(next(iterator))[0] for _ in range(16)][-1] == ["11"]
+    assert iterator.skipped_total == 8
 
 
 @pytest.fixture

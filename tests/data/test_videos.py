@@ -4,6 +4,7 @@ import io
 import struct
 import subprocess
 import sys
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import NoReturn
@@ -15,7 +16,7 @@ from PIL import ExifTags, Image, ImageCms
 
 from tests.data.media_files import copy_packets, decode_video, level, write_video
 from vcap_jax.data.errors import MediaError
-from vcap_jax.data.videos import choose_frames, index_video, read_frames
+from vcap_jax.data.videos import Turned, choose_frames, index_video, read_frames
 from vcap_jax.models.qwen3_vl.processing.settings import VideoSettings
 
 
@@ -76,7 +77,10 @@ def test_a_variable_rate_is_sampled_evenly_in_time(tmp_path: Path) -> None:
     assert not index.constant_rate
     assert index.duration == pytest.approx(10, rel=0.1)
     assert index.duration == pytest.approx(10.1), "the last packet says how long its frame is shown"
+    # The rate in the file's header, ten a second, is not that of its frames.
+    assert index.fps == pytest.approx(2.9)
     indices = choose_frames(index, VideoSettings(fps=0.5)).tolist()
+    assert len(indices) == 5
     times = [index.times[i] for i in indices]
     assert times[0] == 0
     assert times[-1] == pytest.approx(10.0)
@@ -204,6 +208,21 @@ def test_a_raw_stream_without_times_is_counted(tmp_path: Path) -> None:
     video = decode_video(path, VideoSettings(fps=4.0))
     assert_frames(video.frames, list(video.indices))
     assert video.indices[-1] == 14
+
+
+@pytest.mark.parametrize("turned", [Turned(), Turned(diagonal=True, left_right=True)])
+def test_frames_of_another_size_are_brought_to_that_of_the_first(tmp_path: Path, turned: Turned) -> None:
+    """Whichever way round they are shown."""
+    small = write_video(tmp_path / "a.h264", 4, size=(32, 48), upper_half_black=True)
+    large = write_video(tmp_path / "b.h264", 4, size=(64, 96), upper_half_black=True)
+    small.write_bytes(small.read_bytes() + large.read_bytes())
+    index = index_video(small)
+    assert (len(index), index.height, index.width) == (8, 32, 48)
+    if turned.diagonal:
+        index = replace(index, turned=turned, height=48, width=32)
+    first, last = read_frames(index, [3, 7])
+    assert first.shape == last.shape == (index.height, index.width, 3)
+    np.testing.assert_allclose(first.astype(int), last.astype(int), atol=24)
 
 
 def test_the_number_of_frames_is_capped(tmp_path: Path) -> None:
