@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import jax.numpy as jnp
 import pytest
 
+from vcap_jax.configuration import load_config
 from vcap_jax.report.best_checkpoint import Best, write_best
 from vcap_jax.report.run_folder import RunFolder
-from vcap_jax.run.checkpoint_source import checkpoint_files, checkpoint_source, lineage
+from vcap_jax.run.checkpoint_source import (
+    checkpoint_files,
+    checkpoint_source,
+    configured_processor,
+    lineage,
+)
 from vcap_jax.run.config import RunConfig
 from vcap_jax.training.checkpoint import Checkpointer, CheckpointError
 from vcap_jax.world.backbone import BACKBONE_FOLDER
@@ -76,3 +83,11 @@ def test_files_of_a_checkpoint_that_is_being_removed_are_those_of_one_that_is_go
         assert checkpoint_files(str(folder.root), 4) is None
     shutil.rmtree(folder.checkpoints / "4")
     assert checkpoint_files(str(folder.root), 4) is None
+
+
+def test_pictures_and_clips_are_bounded_as_the_settings_say() -> None:
+    budget = {"max_pixels": 4096, "max_frames": 6, "max_frame_tokens": 5, "fps": 1.5}
+    config = load_config(RunConfig, [], [f"data.{name}={value}" for name, value in budget.items()])
+    made: Any = configured_processor(config, BACKBONE_FOLDER)
+    found = (made.image.max_pixels, made.video.max_frames, made.video.max_video_tokens, made.video.fps)
+    assert found == tuple(budget.values())

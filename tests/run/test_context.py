@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,10 +22,11 @@ from vcap_jax.models.qwen3_vl.model import Qwen3VL
 from vcap_jax.models.qwen3_vl.partition import RULES
 from vcap_jax.parallel.processes import ALONE, Processes
 from vcap_jax.parallel.sharding import MeshConfig, Placement, dotted_path
+from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.rollout.placement import own_types
 from vcap_jax.rollout.sampler import GroupSampler, RolloutConfig
 from vcap_jax.run.config import RunConfig
-from vcap_jax.run.context import RunContext, group_sampler
+from vcap_jax.run.context import RunContext, group_sampler, own_file
 
 CONFIG = RolloutConfig(
     group_size=2, max_completion_length=8, groups_per_batch=4, decode_steps_per_call=4, shrink=1
@@ -125,3 +127,9 @@ def test_parameters_for_one_process_are_cast_before_they_are_sent() -> None:
         return [g.tokens.tolist() for g in sorted(groups, key=lambda g: g.index)]
 
     assert drawn(own) == drawn(trained)
+
+
+def test_no_two_processes_write_one_file(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    names = [own_file(folder, "judgements.sqlite", Processes(index, 3)).name for index in range(3)]
+    assert names == ["judgements.sqlite", "judgements-1.sqlite", "judgements-2.sqlite"]

@@ -159,6 +159,27 @@ def test_between_steps_what_is_due_is_evaluated_and_gets_columns(made) -> None:
     assert evaluations.summary()["words"]["step-2"]["metrics"]["words"]["value"] == 2.0
 
 
+def test_a_change_is_what_came_since_the_start(made) -> None:
+    evaluations, _ = made("run")
+    evaluations.of_policy("start", "p", step=0)
+    trained = evaluations.of_policy("trained", "two more words", step=4)["words"]
+    assert trained.metrics["words"].value == 3.0
+    assert trained.changes["words"].value == 1.0
+
+
+def test_an_evaluation_without_its_items_is_not_complete(made, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Changes since the start are of these, and a kill may come between the files."""
+    evaluations, ctx = made("run")
+
+    def killed(path: Path, content: bytes) -> None:
+        raise KeyboardInterrupt(path.name)
+
+    monkeypatch.setattr(evaluation, "replace_file", killed)
+    with pytest.raises(KeyboardInterrupt, match=r"start\.items\.jsonl"):
+        evaluations.of_policy("start", "p", step=0)
+    assert not (ctx.folder.evaluation("words") / "start.json").exists()
+
+
 @pytest.mark.parametrize("count", [1, 3])
 def test_results_of_an_earlier_step_that_were_removed_come_back_from_the_captions(count: int, made) -> None:
     """Its policy is gone. The page said to remove the file and resume, and the plots lost the step."""

@@ -130,6 +130,8 @@ def test_an_evaluation_of_no_sample_ends_no_run(tmp_path: Path) -> None:
 def test_the_lowest_may_be_the_best_and_another_metric_begins_anew(tmp_path: Path) -> None:
     assert go_through(tmp_path, {2: 0.3, 4: 0.5, 6: 0.1}, best_is="lowest") == [2, 6]
     assert go_through(tmp_path, {8: 0.2}) == [8]
+    # The highest was kept: of the lowest there is none yet.
+    assert go_through(tmp_path, {10: 0.7}, best_is="lowest") == [10]
 
 
 def test_a_metric_that_comes_later_finds_what_was_evaluated_before(tmp_path: Path) -> None:

@@ -53,14 +53,14 @@ def report(results: tuple[GroupResult, ...], advantages: GroupAdvantages, step: 
     return StepReport(
         step=step,
         records=(),
-        outcome=StepOutcome(results=results, rollout_seconds=1.0, judge_seconds=1.0),
+        outcome=StepOutcome(results=results, rollout_seconds=2.0, judge_seconds=3.0),
         advantages=advantages,
         update={},
         judge=JudgeStatistics(),
         skipped_samples=0,
         data_seconds=0.5,
-        update_seconds=1.0,
-        step_seconds=1.0,
+        update_seconds=4.0,
+        step_seconds=8.0,
         compiles=0,
     )
 
@@ -147,6 +147,21 @@ def test_facts_are_counted_in_every_group_of_a_sample_that_occurs_twice(tmp_path
     log.evaluated(1, {"eval/heldout/coverage": 0.25})
     (row,) = read_metrics(folder.metrics)
     assert row["eval/heldout/coverage"] == 0.25
+
+
+def test_a_row_tells_seconds_and_rates_and_alarms_see_all_of_it(tmp_path: Path) -> None:
+    config = load_config(RunConfig, [], ["alarms.baseline_steps=1", "logging.samples_every=9"])
+    folder, rewards = RunFolder(tmp_path), np.array([[0.0, 1.0]])
+    log = run_log(config, folder, done=0)
+    advantages = group_advantages(rewards, np.ones_like(rewards, bool), config.grpo.advantages)
+    for step, length in ((1, 5), (2, 20)):
+        log.step(report((group_of(0, (0.0, 1.0), (length, length)),), advantages, step))
+    row = read_metrics(folder.metrics)[-1]
+    names = ("data", "rollout", "judge", "update", "step")
+    assert [row[f"seconds/{name}"] for name in names] == [0.5, 2.0, 3.0, 4.0, 8.0]
+    assert (row["tokens_per_s/rollout"], row["tokens_per_s/update"]) == (20.0, 10.0)
+    # Of the lengths in the row, which no update tells.
+    assert row["alarms/length_ratio"] == 4.0
 
 
 def test_an_evaluation_goes_without_a_row_that_was_lost(tmp_path: Path) -> None:

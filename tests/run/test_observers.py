@@ -88,6 +88,18 @@ def test_samples_not_yet_shown_come_first_then_those_shown_longest_ago() -> None
     assert shown.choose("abc", 0) == []
 
 
+def test_a_caption_is_shown_with_its_own_advantage_and_end(tmp_path: Path) -> None:
+    told = report(1, "ab")
+    of_b = told.records[1]
+    of_b.captions, of_b.truncated = ("one", "other"), np.array([False, True])
+    of_b.scores.candidates *= 2
+    told.advantages.advantages = np.array([[0.0, 0.25], [0.5, -0.5]])
+    observer = RunObserver(CONFIG, RunFolder(tmp_path), None, done=0, total=9, say=unexpected)
+    a, b = observer(told)
+    assert [candidate.advantage for candidate in (*a.candidates, *b.candidates)] == [0.0, 0.5, -0.5]
+    assert [candidate.truncated for candidate in b.candidates] == [False, True]
+
+
 def test_every_so_many_steps_keeps_its_meaning(tmp_path: Path) -> None:
     observe(tmp_path, range(1, 26), "abcdefgh", total=25)
     assert sorted({step for step, _ in shown(tmp_path)}) == [1, 10, 20, 25]

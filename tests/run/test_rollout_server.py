@@ -83,6 +83,7 @@ def test_prompts_of_several_pictures_are_taken_as_by_the_jax_sampler(tmp_path):
 
     assert limit("data.buckets.frames=[]") == {"image": 32, "video": 0}
     assert limit("data.buckets.frames=[]", "data.buckets.max_frames=3") == {"image": 3, "video": 0}
+    assert limit("data.buckets.frames=[1,6]") == {"image": 6, "video": 0}
 
 
 def test_a_server_that_takes_turns_has_sleep_mode_where_vllm_has_one(tmp_path):

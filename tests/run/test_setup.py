@@ -10,7 +10,7 @@ from vcap_jax.configuration import load_config
 from vcap_jax.data.errors import ManifestError
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.run.config import RunConfig
-from vcap_jax.run.setup import prepare
+from vcap_jax.run.setup import heldout_samples, prepare
 from vcap_jax.world.dataset import write_dataset
 
 
@@ -23,3 +23,11 @@ def test_a_scene_that_is_trained_on_is_not_held_out(tmp_path: Path) -> None:
         ManifestError, match=r"the id of the held-out sample 'train-000000' .* trained on: name other"
     ):
         prepare(config, RunFolder(tmp_path / "run"), lambda _: None)
+
+
+def test_what_is_held_out_is_of_the_runs_modality(tmp_path: Path) -> None:
+    manifest = tmp_path / "heldout.jsonl"
+    manifest.write_text('{"id": "a", "image": "a.png"}\n{"id": "b", "video": "b.mp4"}\n')
+    for modality, held in (("image", ["a"]), ("video", ["b"])):
+        config = load_config(RunConfig, [], [f"modality={modality}", f"data.heldout={manifest}"])
+        assert [sample.id for sample in heldout_samples(config)] == held
