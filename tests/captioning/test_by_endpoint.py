@@ -48,6 +48,31 @@ def test_pictures_and_clips_are_asked_about(tmp_path: Path) -> None:
     assert again[0] != found[1].text, "another seed"
 
 
+def test_of_a_clip_as_many_frames_are_sent_as_its_rate_asks_for(tmp_path: Path) -> None:
+    """Six seconds of two frames each."""
+    write_dataset(tmp_path, "video", "served", 1, seed=0)
+    captioning = Captioning()
+    with served(captioning) as url, load(url, "data.fps=0.5") as captioner:
+        captioner.caption(tmp_path / "videos" / "served-000000.mp4")
+    content = captioning.bodies[0]["messages"][0]["content"]
+    assert sum(part["type"] == "image_url" for part in content) == 3
+
+
+def test_a_caption_that_is_asked_for_again_is_drawn_as_the_first_time(tmp_path: Path) -> None:
+    """The judge's temperature of a second try is no captioner's."""
+    (path,) = write_pictures(tmp_path, 1)
+    captioning = Captioning()
+    captioning.said = None
+
+    async def speak_at_the_second_try(_: dict) -> None:
+        captioning.said = None if len(captioning.bodies) == 1 else "A picture."
+
+    captioning.before = speak_at_the_second_try
+    with served(captioning) as url, load(url) as captioner:
+        assert captioner.caption(path) == "A picture."
+    assert [body["temperature"] for body in captioning.bodies] == [0.0, 0.0]
+
+
 def test_several_are_drawn_with_seeds_of_their_own_and_failures_are_told(tmp_path: Path) -> None:
     paths = write_pictures(tmp_path, 2)
     captioning = Captioning()

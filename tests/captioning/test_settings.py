@@ -47,6 +47,13 @@ def test_a_run_captions_by_its_own_settings_but_not_by_its_machines(tmp_path: Pa
     assert (given.mesh.tensor, given.mesh.fsdp, given.model.attention) == (2, 2, "chunked")
 
 
+def test_adapters_of_a_run_keep_the_digits_that_they_were_trained_in(tmp_path: Path) -> None:
+    config = paper("model.lora={rank: 4}", "model.param_dtype=float32")
+    (tmp_path / "config.yaml").write_text(dump_config(config))
+    own = checkpoint_config(source(tmp_path, run=True)).model
+    assert (own.dtype, own.frozen_dtype, own.param_dtype) == ("bfloat16", "bfloat16", "float32")
+
+
 def test_captions_may_be_shorter_than_the_short_caches_of_a_run(tmp_path: Path) -> None:
     """Which only training has: ``drawn_by`` leaves them out."""
     config = paper("rollout.short_groups=64", "rollout.short_length=2048", "rollout.groups_per_batch=32")

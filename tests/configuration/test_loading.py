@@ -94,6 +94,8 @@ def test_files_then_overrides_in_order(tmp_path: Path) -> None:
     assert config.optimizer == Optimizer(learning_rate=2e-4, betas=(0.5, 0.6), warmup=3, clip=1.0)
     assert config.weights == {"a": 1.0, "b": 2.0, "c": 3.0}
     assert isinstance(config.optimizer.clip, float)
+    # Also where something before has set the whole section to null.
+    assert load_config(Root, [], ["optimizer=null", "optimizer.clip=1.0"]).optimizer.warmup == 3
 
 
 @pytest.mark.parametrize("text", ["5e-7", "5E-7", "5.0e-07", ".0000005", "+5e-7"])
@@ -105,6 +107,7 @@ def test_special_floats_and_integers() -> None:
     assert load_config(Root, [], ["optimizer.clip=.inf"]).optimizer.clip == math.inf
     assert load_config(Root, [], ["steps=010"]).steps == 10
     assert load_config(Root, [], ["steps=0x10"]).steps == 16
+    assert load_config(Root, [], ["steps=0o20"]).steps == 16
 
 
 @pytest.mark.parametrize(

@@ -171,6 +171,8 @@ def test_held_out_shares_are_those_of_the_last_step_alone(tmp_path: Path) -> Non
     assert "| this model | 90.0% (80.0% to 95.0%) | 10.0% (0.0% to 20.0%) |" in last
     assert "held-out" not in first
     assert "| step | 1 of 2 |" in first
+    assert "| reward, mean | 0.250 | 0.500 |" in last
+    assert "| reward, mean | 0.250 | 0.250 |" in first
     for text in (last, first):
         assert "> **These rewards mean nothing here" in text
         assert "| judge | the embedded judge of VCap-JAX" in text
@@ -205,7 +207,8 @@ def test_held_out_samples_of_ones_own_are_counted_apart_and_told_of_the_step(
 def test_held_out_samples_that_failed_are_not_counted_to_the_mean(
     tmp_path: Path, photographs: RunConfig
 ) -> None:
-    made = run(tmp_path / "run", photographs)
+    data = dataclasses.replace(photographs.data, max_samples=2)
+    made = run(tmp_path / "run", dataclasses.replace(photographs, data=data))
     reward = Value(value=0.5, low=0.125, high=0.75, n=7, method="m")
     results = Results(
         evaluator="judged", when="step-2", step=2, metrics={"reward": reward}, items=9, failed=2
@@ -213,6 +216,7 @@ def test_held_out_samples_that_failed_are_not_counted_to_the_mean(
     results.write(made.evaluation("judged") / "step-2.json")
     _, text = card(made.root, tmp_path / "card")
     assert "| held-out samples | 9, of which 2 failed: reward 0.5 (0.125 to 0.75) (mean" in text
+    assert "train.jsonl, images: 2 rows" in text
 
 
 def test_the_judge_is_named_that_the_run_noted_wherever_it_keeps_judgements(
