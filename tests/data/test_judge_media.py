@@ -39,6 +39,25 @@ def test_large_ones_travel_as_jpeg(kind: str, size: tuple[int, int]) -> None:
     assert decode(encoded.as_frame().url).size == size[::-1]
 
 
+def test_a_jpeg_has_the_quality_that_is_asked_for() -> None:
+    pixels = picture(64, 64)
+    settings = (JudgeMediaSettings(format="jpeg", quality=quality) for quality in (30, 75, 95))
+    low, usual, high = (len(encode_picture(pixels, each).data) for each in settings)
+    assert low < usual < high
+
+
+def test_colours_of_small_pictures_stay_apart_in_a_video() -> None:
+    """As far as they do in the PNG that is sent where no video is: one pixel beside the other."""
+    pixels = np.zeros((32, 32, 3), np.uint8)
+    pixels[:, ::2, 0] = pixels[:, 1::2, 2] = 200
+    frame = encode_picture(pixels, JudgeMediaSettings(), seconds=0.0, index=0)
+    source = VideoSource(frames=1, fps=2.0)
+    media = EncodedMedia(modality="video", duration=0.5, pictures=(frame,), source=source)
+    (data,) = media.video().frames
+    shown = np.asarray(Image.open(io.BytesIO(base64.b64decode(data))), int)
+    assert np.abs(shown - pixels).max() < 40
+
+
 def test_the_longer_side_is_limited() -> None:
     frame = encode_picture(picture(300, 600), JudgeMediaSettings(max_edge=200, format="png")).as_frame()
     assert decode(frame.url).size == (200, 100)

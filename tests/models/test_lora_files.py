@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -41,6 +42,16 @@ def rewrite(folder: Path, **changes: object) -> None:
 
 def test_there_and_back(folder):
     np.testing.assert_array_equal(hidden(started_from(folder)), hidden(adapted(LORA)))
+
+
+def test_matrices_that_are_joined_here_have_halves_of_their_own(folder):
+    """Else each would be what the last one is."""
+    arrays = load_file(folder / WEIGHTS_FILE)
+    q, v = (arrays[f"{FIRST}.self_attn.{name}.lora_A.weight"] for name in ("q_proj", "v_proj"))
+    assert not np.array_equal(q, v)
+    values = load_adapter(folder, tiny_model().weight_map, LORA)
+    (halves,) = (value for path, value in values.items() if path.endswith("qkv.adapter.a"))
+    np.testing.assert_array_equal(halves[0], np.concatenate([q, v]).T)
 
 
 def test_names_and_shapes_are_pefts(folder):
@@ -85,6 +96,9 @@ def test_a_tensor_under_two_names_is_refused(folder):
 def test_other_settings_are_refused_with_those_to_set(folder):
     with pytest.raises(AdapterError, match=r"set model\.lora\.rank=2 model\.lora\.targets="):
         started_from(folder, LoraConfig(rank=4, alpha=3.0))
+    for setting, other in (("alpha=3", {"alpha": 6.0}), ("use_rslora=False", {"use_rslora": True})):
+        with pytest.raises(AdapterError, match=rf"set model\.lora\.{setting}$"):
+            started_from(folder, replace(LORA, **other))
 
 
 @pytest.mark.parametrize(

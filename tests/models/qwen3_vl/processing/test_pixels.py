@@ -78,6 +78,12 @@ def test_an_image_is_one_frame_deep() -> None:
     np.testing.assert_array_equal(patches, patchify(pixels(64, 96)[None], settings))
 
 
+def test_a_cap_on_frames_leaves_a_twentieth_above_the_least_of_pixels() -> None:
+    """As in the public class, whatever the cap."""
+    settings = VideoSettings(min_pixels=65_536, cap_pixels_per_frame=True, max_video_tokens=1)
+    assert video_size(10, 600, 750, settings) == (224, 288)
+
+
 def test_odd_frames_are_filled_up_with_the_last_and_one_frame_makes_a_video() -> None:
     settings = VideoSettings()
     frames = np.stack([pixels(64, 64, seed=i) for i in range(3)])
@@ -105,6 +111,7 @@ def test_sampled_frames_span_the_video_evenly(total: int, fps: float) -> None:
     if total > 1:
         assert indices[-1] == total - 1
         assert np.ptp(np.diff(indices)) <= 1
+    assert settings.sample_indices(12, 5.0).tolist() == [0, 4, 7, 11]  # the nearest to 0, 3.7, 7.3 and 11
 
 
 def test_timestamps_are_pair_means_and_the_last_frame_stands_alone() -> None:

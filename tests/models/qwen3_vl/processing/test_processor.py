@@ -124,6 +124,9 @@ def test_budgets_replace_those_of_the_checkpoint(folder: Path) -> None:
     assert loaded.image.max_pixels == 6_422_528
     assert loaded.video == VideoSettings(fps=1.0).with_budget(max_frames=200, max_frame_tokens=256)
     assert Processor.from_pretrained(folder, VisualBudget(max_frames=2)).video.max_frames == 2
+    # Below the checkpoint's least, small pictures are still brought to what is asked for.
+    little = Processor.from_pretrained(folder, VisualBudget(max_pixels=100)).image
+    assert (little.min_pixels, little.max_pixels) == (100, 100)
 
 
 def test_end_tokens_come_from_the_generation_config(folder: Path) -> None:

@@ -16,7 +16,9 @@ from vcap_jax.models.qwen3_vl.processing.settings import (
 
 
 def test_what_is_saved_is_read_back(tmp_path: Path) -> None:
-    image = ImageSettings(min_pixels=1_000, max_pixels=9_999, patch_size=14, mean=(0.1, 0.2, 0.3))
+    image = ImageSettings(
+        min_pixels=1_000, max_pixels=9_999, patch_size=14, mean=(0.1, 0.2, 0.3), rescale_factor=1 / 128
+    )
     video = VideoSettings(fps=1.5, max_frames=33, patch_size=14).with_budget(
         max_frames=20, max_frame_tokens=5
     )
