@@ -15,13 +15,15 @@ from tests.models.qwen3_vl.processing.cases import pixels
 from tests.models.qwen3_vl.processing.tiny_tokenizer import tiny_tokenizer
 from tests.processes_in_threads import in_threads
 from vcap_jax.data import pipeline, storage
+from vcap_jax.data.batching import common_sizes
 from vcap_jax.data.errors import MediaError, NoUsableSamplesError, StorageError
-from vcap_jax.data.examples import Example, example_loader
-from vcap_jax.data.judge_media import EncodedMedia
+from vcap_jax.data.examples import Example, example_loader, media_loader
+from vcap_jax.data.judge_media import EncodedMedia, JudgeMediaSettings
 from vcap_jax.data.manifest import Sample, read_manifest
 from vcap_jax.data.pipeline import BadSample, GroupBatch, GroupIterator, PipelineSettings
 from vcap_jax.data.storage import look
-from vcap_jax.models.buckets import Buckets
+from vcap_jax.data.videos import EvenFrames
+from vcap_jax.models.buckets import Buckets, PaddedSizes
 from vcap_jax.models.message import ImagePart, TextPart, VideoPart
 from vcap_jax.models.qwen3_vl.inputs import EncodedPrompt
 from vcap_jax.models.qwen3_vl.processing import Processor, collate
@@ -443,3 +445,24 @@ def test_an_image_travels_from_file_to_prompt_unchanged(manifest: Path) -> None:
     sample = Sample(id="grey", images=(manifest.parent / "grey.png",))
     direct = processor.encode([ImagePart(grey), TextPart("Image?")])
     np.testing.assert_array_equal(loader(sample).prompt.frames[0], direct.frames[0])
+
+
+def test_frames_of_a_variable_rate_reach_the_judge_by_their_times(tmp_path: Path) -> None:
+    """By their numbers it would take them for others."""
+    load_media = media_loader(
+        image_prompt="i", video_prompt="v", settings=JudgeMediaSettings(), frames=EvenFrames(fps=1.0)
+    )
+    ticks = [0, 100, 200, 300, 1000, 2000]
+    varying = write_video(tmp_path / "varying.mkv", 6, ticks=ticks)
+    even = write_video(tmp_path / "even.mp4", 20, fps=10)
+    shown = [load_media(Sample(id="a", video=path)).media.video() for path in (varying, even)]
+    assert [video.fps for video in shown] == [1000.0, 10.0]
+    assert set(shown[0].indices) <= set(ticks)
+    assert shown[1].indices == (0, 19)
+
+
+def test_batches_of_all_processes_are_padded_alike() -> None:
+    def share(processes: Processes) -> list[PaddedSizes]:
+        return common_sizes(processes, [PaddedSizes(tokens=1 + processes.index, frames=2 - processes.index)])
+
+    assert in_threads(2, share) == [[PaddedSizes(tokens=2, frames=2)]] * 2

@@ -28,7 +28,7 @@ from vcap_jax.models.qwen3_vl.config import Qwen3VLConfig
 from vcap_jax.models.qwen3_vl.model import Qwen3VL
 from vcap_jax.models.qwen3_vl.weight_table import weight_map
 from vcap_jax.models.weight_map import flat_parameters
-from vcap_jax.models.weights import INDEX_FILE, SINGLE_FILE
+from vcap_jax.models.weights import INDEX_FILE, SINGLE_FILE, write_beside
 
 CONFIG = cases.MODELS["untied"]
 
@@ -92,6 +92,15 @@ def test_round_trip_is_exact(name: str, shard_bytes: int, tmp_path: Path) -> Non
     loaded = load_pretrained(tmp_path)
     assert loaded.config == model.config
     assert_equal_models(loaded, model)
+
+
+def test_one_more_tensor_is_named_by_the_index_where_there_is_one(tmp_path: Path) -> None:
+    """Else nobody reads it."""
+    save_pretrained(make_model(CONFIG), tmp_path, max_shard_bytes=40_000)
+    write_beside(tmp_path, "model-more.safetensors", "more.weight", np.ones(2, np.float32))
+    index = json.loads((tmp_path / INDEX_FILE).read_text())
+    assert index["weight_map"]["more.weight"] == "model-more.safetensors"
+    assert len(index["weight_map"]) > 10
 
 
 def test_public_arrays_lie_as_the_public_model_has_them(tmp_path: Path) -> None:
