@@ -295,6 +295,18 @@ def test_a_truncated_file_without_frame_count_is_named_too(tmp_path: Path) -> No
         decode_video(path, VideoSettings(fps=10))
 
 
+@pytest.mark.parametrize(("name", "begin"), [("a.ts", 2**33 // 90 - 3500), ("a.mkv", 60_000)])
+def test_a_file_whose_clock_does_not_begin_at_0_is_whole(tmp_path: Path, name: str, begin: int) -> None:
+    """Of MPEG-TS it may start anew on the way, after 26.5 hours. Matroska's length is that from 0 to the end."""
+    path = write_video(tmp_path / name, 40, ticks=[begin + 100 * i for i in range(40)])
+    with av.open(str(path)) as container:
+        times = [packet.pts for packet in container.demux(video=0) if packet.size]
+    assert (min(times) < 0 < max(times)) if name == "a.ts" else (min(times) == begin)
+    index = index_video(path)
+    assert (len(index), index.duration) == (40, pytest.approx(4.0))
+    assert_frames(np.stack(list(read_frames(index, [0, 20, 39]))), [0, 20, 39])
+
+
 @pytest.mark.parametrize("front", [False, True])
 @pytest.mark.parametrize("share", [0.5, 0.9])
 def test_a_truncated_file_is_named(tmp_path: Path, front: bool, share: float) -> None:

@@ -215,9 +215,12 @@ def _index(source: Path, container: av.container.InputContainer) -> VideoIndex:
         raise MediaError(
             f"{source}: truncated, {count} of {declared} frames are there: replace the file or drop the row"
         )
-    if not declared and timed and end * unit < 0.95 * promised - 1.0:
+    # Where the clock of MPEG-TS starts anew, what comes before has negative times: the end alone tells too little. In a
+    # file that begins late Matroska may count its DURATION from 0: so does the length alone.
+    there = max(end * unit, length)
+    if not declared and timed and there < 0.95 * promised - 1.0:
         raise MediaError(
-            f"{source}: truncated, {end * unit:.1f} of {promised:.1f} seconds are there: "
+            f"{source}: truncated, {there:.1f} of {promised:.1f} seconds are there: "
             "replace the file or drop the row"
         )
     first = _first_frame(source)
