@@ -307,6 +307,23 @@ def test_a_file_whose_clock_does_not_begin_at_0_is_whole(tmp_path: Path, name: s
     assert_frames(np.stack(list(read_frames(index, [0, 20, 39]))), [0, 20, 39])
 
 
+def test_another_frame_never_stands_for_one_that_the_decoder_leaves_out(tmp_path: Path) -> None:
+    """As it does without a word where HEVC has lost packets. Here frames of MPEG-4 say that they are not coded."""
+
+    def change(number: int, data: bytes) -> bytes:
+        bit = data.index(b"\0\0\1\xb6") + 5  # ISO 14496-2, section 6.2.5: after a time of four bits
+        return data[:bit] + bytes([data[bit] & ~0x40]) + data[bit + 1 :] if number in (7, 8) else data
+
+    whole = write_video(tmp_path / "a.mkv", 30, codec="mpeg4", key_every=1)
+    index = index_video(copy_packets(whole, tmp_path / "damaged.mkv", change=change))
+    assert_frames(np.stack(list(read_frames(index, [6, 9, 29]))), [6, 9, 29])
+    for wanted in ([7], [6, 8, 29], [0, 7, 9]):
+        with pytest.raises(
+            MediaError, match=r"damaged\.mkv: damaged or truncated, 28 of its 30 frames can be"
+        ):
+            list(read_frames(index, wanted))
+
+
 @pytest.mark.parametrize("front", [False, True])
 @pytest.mark.parametrize("share", [0.5, 0.9])
 def test_a_truncated_file_is_named(tmp_path: Path, front: bool, share: float) -> None:

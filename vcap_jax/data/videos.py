@@ -1,8 +1,9 @@
 """Decoding the sampled frames of a video, one at a time.
 
 A file is first read without decoding, which gives the time of every frame and where decoding can start; frame
-counts and rates in headers are not trusted. Then only the wanted frames are converted, jumping over stretches
-between them, so neither time nor memory grows with the length of the video more than it must.
+counts and rates in headers are not trusted. (Only where packets are fields it is decoded for that: ``fields.py``.)
+Then only the wanted frames are converted, jumping over stretches between them, so neither time nor memory grows with
+the length of the video more than it must.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import errno
 import math
 import re
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from av.sidedata.sidedata import SideData
 from av.stream import Disposition
 
 from vcap_jax.data.errors import MediaError
+from vcap_jax.data.fields import close_as_fields, coded_as_fields, decoded_times
 from vcap_jax.data.pyav import opened
 from vcap_jax.data.storage import look, raise_if_away, raise_if_empty, raise_if_unread
 from vcap_jax.models.family import FrameSampling
@@ -57,7 +59,7 @@ class Turned:
 
 @dataclass(frozen=True, kw_only=True)
 class VideoIndex:
-    """What a file holds, found without decoding.
+    """What a file holds.
 
     ticks: presentation times of the frames in stream units, ascending; None where the file does not tell
         them.
@@ -145,15 +147,14 @@ def read_frames(index: VideoIndex, indices: Sequence[int]) -> Iterator[np.ndarra
                 yield frame
                 found += 1
         # A file whose seeking is inexact, or without times, is decoded from its start.
-        if found < len(indices):
-            for frame in _by_count(index, indices, found):
-                yield frame
-                found += 1
+        if found == len(indices):
+            return
+        decoded = yield from _by_count(index, indices, found)
     except _DAMAGED as error:
         raise _unreadable(index.path, error) from error
-    if found < len(indices):
+    if decoded is not None:
         raise MediaError(
-            f"{index.path}: the video ends before frame {indices[found]} of {len(index)}, it is truncated: "
+            f"{index.path}: damaged or truncated, {decoded} of its {len(index)} frames can be decoded: "
             "replace the file or drop the row"
         )
 
@@ -188,11 +189,13 @@ def _moving(source: Path, container: av.container.InputContainer) -> av.video.Vi
 
 def _index(source: Path, container: av.container.InputContainer) -> VideoIndex:
     stream = _moving(source, container)
+    codec = stream.codec_context.name
     count, end, last = 0, 0, (-math.inf, 0)
     shown: dict[int, bool] = {}
     # AVI has no presentation times: FFmpeg counts its packets, which are in another order where there are B-frames.
-    timed = container.format.name != "avi" or not stream.codec_context.has_b_frames
-    hides = stream.codec_context.name == "vp8"
+    counts = container.format.name == "avi"
+    timed = not counts or not stream.codec_context.has_b_frames
+    hides = codec == "vp8"
     for packet in container.demux(stream):
         if packet.size == 0 or packet.is_discard or (hides and not memoryview(packet)[0] & _VP8_SHOWN):
             continue
@@ -223,15 +226,24 @@ def _index(source: Path, container: av.container.InputContainer) -> VideoIndex:
             f"{source}: truncated, {there:.1f} of {promised:.1f} seconds are there: "
             "replace the file or drop the row"
         )
-    first = _first_frame(source)
+    first, second = _first_frames(source)
     if first is None:
         raise MediaError(f"{source}: a video of no frames: replace the file or drop the row")
-    if timed and first.pts in shown:
+    rate = float(stream.average_rate or 0.0)
+    fields = coded_as_fields(codec, first) and not counts
+    if fields and (not timed or close_as_fields(sorted(shown), first, second)):
+        count, own = decoded_times(_decoded(source))
+        timed = own is not None
+        if own is not None:
+            shown = {tick: shown.get(tick, False) for tick in own}
+            last = (own[-1], end - own[-1])
+            if count > 1 and stream.time_base:  # the file's rate may be that of its fields
+                rate = float((count - 1) / ((own[-1] - own[0]) * stream.time_base))
+    elif timed and first.pts in shown:
         # Frames that lean on what was cut away before them are never shown.
         shown = {tick: key for tick, key in shown.items() if tick >= first.pts}
         count = len(shown)
     ticks = tuple(sorted(shown)) if timed else None
-    rate = float(stream.average_rate or 0.0)
     span = (ticks[-1] - ticks[0]) * unit if ticks else 0.0
     fps = rate if rate > 0 else ((count - 1) / span if span > 0 else 24.0)
     times = tuple(i / fps for i in range(count))
@@ -250,7 +262,7 @@ def _index(source: Path, container: av.container.InputContainer) -> VideoIndex:
         # The last frame may be held. Where it is not, a constant rate tells the end more exactly than its packets.
         if not constant or told > times[-1] + 1.5 / fps:
             duration = told
-    turned = _turned(first, stream.codec_context.name)
+    turned = _turned(first, codec)
     height, width = (first.width, first.height) if turned.diagonal else (first.height, first.width)
     return VideoIndex(
         path=source,
@@ -276,10 +288,24 @@ def _declared_seconds(stream: av.video.VideoStream) -> float:
     return int(tag[1]) * 3600 + int(tag[2]) * 60 + float(tag[3])
 
 
-def _first_frame(source: Path) -> av.VideoFrame | None:
-    """Shows the size of the pictures, and how they are to be turned. (Raw streams cannot be rewound.)"""
+def _first_frames(source: Path) -> tuple[av.VideoFrame | None, av.VideoFrame | None]:
+    """The first shows the size of the pictures, and how they are to be turned; the second, which is decoded only where
+    there may be fields, how far frames are apart. (Raw streams cannot be rewound.)"""
     with opened(source) as container:
-        return next(container.decode(_moving(source, container)), None)
+        stream = _moving(source, container)
+        frames = container.decode(stream)
+        first = next(frames, None)
+        if first is None or not coded_as_fields(stream.codec_context.name, first):
+            return first, None
+        return first, next(frames, None)
+
+
+def _decoded(source: Path) -> Iterator[av.VideoFrame]:
+    """All frames, from the start."""
+    with opened(source) as container:
+        stream = _moving(source, container)
+        stream.thread_type = "AUTO"
+        yield from container.decode(stream)
 
 
 def _turned(frame: av.VideoFrame, codec: str) -> Turned:
@@ -337,17 +363,25 @@ def _by_time(index: VideoIndex, indices: Sequence[int]) -> Iterator[np.ndarray]:
             last = wanted
 
 
-def _by_count(index: VideoIndex, indices: Sequence[int], found: int) -> Iterator[np.ndarray]:
-    """Yields the wanted frames from number ``found`` on, counting frames from the start of the file."""
+def _by_count(
+    index: VideoIndex, indices: Sequence[int], found: int
+) -> Generator[np.ndarray, None, int | None]:
+    """Yields the wanted frames from number ``found`` on, counting frames from the start of the file.
+
+    Returns how many frames can be decoded, where a wanted one is not among them.
+    """
     wanted = set(indices[found:])
-    with opened(index.path) as container:
-        stream = _moving(index.path, container)
-        stream.thread_type = "AUTO"
-        for number, frame in enumerate(container.decode(stream)):
-            if number in wanted:
+    decoded, whole = 0, True
+    for number, frame in enumerate(_decoded(index.path)):
+        decoded = number + 1
+        if whole and number in wanted:
+            # A decoder may leave out damaged frames without a word: what follows is later than its number says.
+            whole = index.ticks is None or frame.pts is None or frame.pts <= index.ticks[number]
+            if whole:
                 yield _pixels(frame, index)
-            if number >= indices[-1]:
-                return
+        if whole and decoded > indices[-1]:
+            return None
+    return decoded
 
 
 def _pixels(frame: av.VideoFrame, index: VideoIndex) -> np.ndarray:
