@@ -35,7 +35,9 @@ from vcap_jax.grpo.waiting import WaitingState
 from vcap_jax.models.qwen3_vl.processing import Processor
 from vcap_jax.recipes import grpo as module
 from vcap_jax.recipes.grpo import run
+from vcap_jax.recipes.sft import run_sft
 from vcap_jax.report.metrics import deterministic, read_metrics
+from vcap_jax.report.run_folder import RunFolder, RunFolderError
 from vcap_jax.rollout.sampler import GroupSampler
 from vcap_jax.rollout.slots import Slots
 from vcap_jax.run.config import RunConfig
@@ -121,6 +123,19 @@ def weights(run_dir: Path, step: int) -> dict[str, np.ndarray]:
 
     walk(restored)
     return flat
+
+
+@pytest.mark.parametrize("recipe", [run, run_sft])
+def test_a_run_that_was_new_is_not_begun_over_itself(tmp_path, recipe):
+    """Its checkpoint was removed and its rows were cut off, once a step of the second run had ended."""
+    config = load_config(RunConfig, [ROOT / "configs" / "embedded" / "image.yaml"], ["mesh.fsdp=1"])
+    folder = RunFolder.open(tmp_path / "run", config)
+    folder.metrics.write_text('{"step": 1}\n')
+    before = sorted(folder.root.iterdir())
+    with pytest.raises(RunFolderError, match="which would be done anew: open it again with"):
+        recipe(config, folder, say=pytest.fail)
+    assert sorted(folder.root.iterdir()) == before
+    assert folder.metrics.read_text() == '{"step": 1}\n'
 
 
 @pytest.mark.long

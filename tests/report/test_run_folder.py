@@ -279,6 +279,24 @@ def test_a_run_is_only_gone_on_with_by_the_kind_that_began_it(tmp_path: Path) ->
         folder.claim("supervised")
 
 
+@pytest.mark.parametrize("work", ["metrics.jsonl", "checkpoints/1/step"])
+def test_a_folder_that_was_new_does_not_begin_over_its_own_steps(tmp_path: Path, work: str) -> None:
+    """As where a cell of a notebook is executed again: the second run took the place of the first."""
+    root = tmp_path / "run"
+    folder = RunFolder.open(root, Config())
+    folder.claim("training")
+    MetricsWriter(folder.metrics).close()
+    (root / "checkpoints" / "1.tmp").mkdir(parents=True)
+    folder.claim("training")  # no step has ended
+    (root / work).parent.mkdir(exist_ok=True)
+    (root / work).write_text('{"step": 1}\n')
+    with pytest.raises(
+        RunFolderError, match=rf"holds steps .* RunFolder\.open\('{root}', config, resume=True\)"
+    ):
+        folder.claim("training")
+    RunFolder.open(root, Config(), resume=True).claim("training")
+
+
 def test_evaluations_have_a_folder_each(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
     (folder.root / "data").mkdir(parents=True)

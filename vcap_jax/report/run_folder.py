@@ -75,8 +75,9 @@ class _In:
 
 @dataclass(frozen=True)
 class RunFolder:
-    """Where everything of a run lies. ``resumed`` tells whether the folder held a run when it was opened; ``data`` is
-    where an embedded world renders its files, ``own_references`` the pool that its starting policy wrote."""
+    """Where everything of a run lies. ``resumed`` tells whether the folder held a run when it was opened: one that was
+    new is good for one start, and is opened again to go on. ``data`` is where an embedded world renders its files,
+    ``own_references`` the pool that its starting policy wrote."""
 
     root: Path
     resumed: bool = False
@@ -164,8 +165,14 @@ class RunFolder:
         """Marks what is done here ("training", "supervised", or of several runs "self-improvement", "distillation"): to
         go on by another command would mix two.
 
-        Raises RunFolderError if the folder is another kind's.
+        Raises RunFolderError if the folder is another kind's, or was opened as new and holds steps of a run by now.
         """
+        if not self.resumed and self._has_steps:
+            raise RunFolderError(
+                f"{self.root} was new when it was opened, and holds steps of a run by now, which would be done anew: "
+                f"open it again with RunFolder.open({str(self.root)!r}, config, resume=True) to go on with that run, "
+                "or open another folder"
+            )
         path = self.kind
         if not path.exists():
             replace_file(path, f"{kind}\n".encode())
@@ -177,6 +184,12 @@ class RunFolder:
                 f"the run in {self.root} is {there}, this command's is {kind}: go on with the command that began it, "
                 "or choose another folder"
             )
+
+    @property
+    def _has_steps(self) -> bool:
+        if self.metrics.exists() and self.metrics.stat().st_size:
+            return True
+        return self.checkpoints.is_dir() and any(path.name.isdigit() for path in self.checkpoints.iterdir())
 
     @classmethod
     def open(
