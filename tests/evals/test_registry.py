@@ -59,6 +59,7 @@ def test_what_is_no_evaluator_is_refused_by_name(use: str, message: str) -> None
     with pytest.raises(EvaluatorError, match=message) as raised:
         load_evaluators(EvaluationConfig(evaluators=(EvaluatorConfig(use=use),)), "image")
     assert use in str(raised.value)
+    assert not raised.value.resumable  # the same command would be refused again
 
 
 def test_two_of_one_name_and_another_modality_are_refused() -> None:
@@ -81,13 +82,15 @@ def test_two_of_one_name_and_another_modality_are_refused() -> None:
 )
 def test_what_an_evaluator_gives_is_held_against_its_promise(name: str, message: str) -> None:
     (named,) = made_evaluators(listed(name), TOOLS, print)
-    with pytest.raises(EvaluatorError, match=message):
+    with pytest.raises(EvaluatorError, match=message) as raised:
         evaluated_by(named, NOBODY)
+    assert raised.value.resumable  # with the captions that are there
 
 
 def test_an_evaluator_that_cannot_be_made_is_named_with_its_reason() -> None:
-    with pytest.raises(EvaluatorError, match=f"{own_evaluators.__name__}:Unmade.*no such setting"):
+    with pytest.raises(EvaluatorError, match=f"{own_evaluators.__name__}:Unmade.*no such setting") as raised:
         made_evaluators(listed("Unmade"), TOOLS, print)
+    assert not raised.value.resumable
 
 
 @pytest.mark.parametrize(

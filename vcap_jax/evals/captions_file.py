@@ -24,8 +24,6 @@ from vcap_jax.system.json_values import JsonError
 class WrongCaptions(EvaluatorError):
     """A file of captions that is not as it must be; the message names the entry and what to do."""
 
-    resumable = False
-
 
 class CaptionsFile:
     """An open file; use as a context manager. What a kill tore off its end is cut away. Raises WrongCaptions for a

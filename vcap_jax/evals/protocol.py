@@ -40,6 +40,10 @@ _log = logging.getLogger(__name__)
 class EvaluatorError(VCapError, ValueError):
     """An evaluator that cannot be used, or has failed; the message names it and what is wrong."""
 
+
+class EvaluationFailed(EvaluatorError):
+    """An evaluation that had begun. What was done before is kept, and gone on with once its cause is mended."""
+
     resumable = True
 
 

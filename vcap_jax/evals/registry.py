@@ -14,6 +14,7 @@ from vcap_jax.evals.config import EVALUATORS, EvaluationConfig, EvaluatorConfig
 from vcap_jax.evals.protocol import (
     Captioner,
     Evaluation,
+    EvaluationFailed,
     Evaluator,
     EvaluatorError,
     EvaluatorTools,
@@ -94,15 +95,15 @@ def made_evaluators(
 def evaluated_by(named: NamedEvaluator, captioner: Captioner) -> Evaluation:
     """What the evaluator finds.
 
-    Raises EvaluatorError for other results and for whatever an evaluator of a user's own raises; errors with a remedy
+    Raises EvaluationFailed for other results and for whatever an evaluator of a user's own raises; errors with a remedy
     (VCapError) and those of this project's evaluators come through.
     """
     where = f"the evaluation {named.name!r}"
     module, ours = type(named.evaluator).__module__, named.config.use in EVALUATORS
-    with users_code(f"{where} failed", module, EvaluatorError, passing=(VCapError,), ours=ours):
+    with users_code(f"{where} failed", module, EvaluationFailed, passing=(VCapError,), ours=ours):
         found = named.evaluator.evaluate(captioner)
     if problem := _misfit_result(found):
-        raise EvaluatorError(f"{where} gave {problem}; {_PROTOCOL}")
+        raise EvaluationFailed(f"{where} gave {problem}; {_PROTOCOL}")
     return found
 
 

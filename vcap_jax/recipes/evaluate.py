@@ -70,8 +70,6 @@ _SHOWN = "judge.video_input="
 class NothingMeasured(EvaluatorError):
     """An evaluation that is complete and has no figure, such as by a judge that refuses every question."""
 
-    resumable = False
-
 
 def evaluate(request: EvaluationRequest, say: Say) -> dict[str, Path]:
     """Evaluates by each benchmark, or finds that this has been done; the folders with the results, by name.

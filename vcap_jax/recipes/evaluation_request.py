@@ -65,8 +65,6 @@ class EvaluationRequest:
 class EvaluationRefused(EvaluatorError):
     """A request that cannot be fulfilled as it is; nothing was done."""
 
-    resumable = False
-
 
 def split_settings(words: Sequence[str]) -> tuple[JudgesConfig, dict[str, Option], tuple[str, ...]]:
     """Settings of the judges (``judge.*``, ``reasoner.*``), of the benchmarks (``options.*``), and the captioner's:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from vcap_jax.configuration import load_config
 from vcap_jax.evals.benchmarks.results import RESULTS, asked
-from vcap_jax.evals.protocol import EvaluatorError
+from vcap_jax.evals.protocol import EvaluationFailed, EvaluatorError
 from vcap_jax.recipes.evaluate import NothingMeasured, evaluate
 from vcap_jax.recipes.evaluation_request import CAPTIONS, EvaluationRequest, Say
 from vcap_jax.report.evaluations import Results
@@ -34,7 +34,7 @@ GONE_AFTER_S = 600.0
 """So long a run whose process is gone is waited for, since it last wrote anything: it may be resumed."""
 
 
-class FollowingFailed(EvaluatorError):
+class FollowingFailed(EvaluationFailed):
     """What was followed is at its end, and not every step has its figures."""
 
 

@@ -40,7 +40,7 @@ from vcap_jax.evals.benchmarks.lmms_eval import (
     unread,
 )
 from vcap_jax.evals.benchmarks.results import ITEMS, REQUEST, RESULTS, results_row, told, write_results
-from vcap_jax.evals.protocol import Evaluation, EvaluatorError
+from vcap_jax.evals.protocol import Evaluation, EvaluationFailed, EvaluatorError
 from vcap_jax.evals.statistics import evaluated
 from vcap_jax.recipes.evaluation_request import Say, remember
 from vcap_jax.recipes.video_qa_servers import Servers, with_version
@@ -138,11 +138,11 @@ class _Work:
             _perform(asked, _settings(options, data, servers.environment(key, judge_model)), log, say)
             run = find_run(asked.output, asked.tasks)
             if run is None:
-                raise EvaluatorError(_left_nothing(log, asked.tasks))
+                raise EvaluationFailed(_left_nothing(log, asked.tasks))
         else:
             say(f"{NAME}: the harness's results were there ({run.results})")
         if failed := judge_failures(log):
-            raise EvaluatorError(
+            raise EvaluationFailed(
                 f"the judge did not answer {len(failed)} questions, which lmms-eval counts as wrong answers: there are "
                 f"no figures. The first, in {log}: {failed[0][:300]} / Mend the judge, and move {asked.output} away to "
                 "have everything asked again"

@@ -11,7 +11,7 @@ from pydantic_core import to_jsonable_python
 
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.pipeline import BadSample
-from vcap_jax.evals.protocol import Captions, EvaluatorError, captions_of
+from vcap_jax.evals.protocol import Captions, EvaluationFailed, captions_of
 from vcap_jax.models.policy import Params
 from vcap_jax.rollout.sampler import GroupSampler
 from vcap_jax.run.context import RunContext
@@ -52,7 +52,7 @@ class RunCaptioner:
         ids = [sample.id for sample in samples]
         if len(set(ids)) < len(ids):
             twice = next(identity for identity in ids if ids.count(identity) > 1)
-            raise EvaluatorError(
+            raise EvaluationFailed(
                 f"captions of {twice!r} are asked for twice at once: ids of samples must differ"
             )
         kept = _kept(self._path)
@@ -88,7 +88,7 @@ class RunCaptioner:
     def serve(self) -> None:
         """Captions this process's shares until the first process has what it needs.
 
-        Raises Stopped if it was stopped there, EvaluatorError if it cannot go on.
+        Raises Stopped if it was stopped there, EvaluationFailed if it cannot go on.
         """
         while (asked := self._asked(None)) is not None:
             _raise_of(asked)
@@ -158,7 +158,7 @@ class RunCaptioner:
                 file.write(json.dumps(row, ensure_ascii=False) + "\n")
 
 
-class CaptionsLacking(EvaluatorError):
+class CaptionsLacking(EvaluationFailed):
     """Captions of a policy that is gone are not all there."""
 
 
@@ -198,4 +198,4 @@ def _raise_of(told: JsonObject, where: str = "") -> None:
     if "stopped" in told:
         raise Stopped(as_text(told["stopped"], "stopped"))
     if "failed" in told:
-        raise EvaluatorError(f"{where}{told['failed']}")
+        raise EvaluationFailed(f"{where}{told['failed']}")

@@ -19,8 +19,6 @@ logger = logging.getLogger(__name__)
 class DataMissing(EvaluatorError):
     """A file of a benchmark's that is not there, or not as its authors publish it."""
 
-    resumable = False
-
 
 _ENDINGS = {
     "image": (".jpg", ".jpeg", ".png", ".webp"),
