@@ -9,7 +9,8 @@ from typing import Any
 import jax.numpy as jnp
 import pytest
 
-from vcap_jax.configuration import load_config
+from vcap_jax.configuration import ConfigError, load_config
+from vcap_jax.models.policy import ModelConfig
 from vcap_jax.report.best_checkpoint import Best, write_best
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.run.checkpoint_source import (
@@ -17,6 +18,7 @@ from vcap_jax.run.checkpoint_source import (
     checkpoint_source,
     configured_processor,
     lineage,
+    named_source,
 )
 from vcap_jax.run.config import RunConfig
 from vcap_jax.training.checkpoint import Checkpointer, CheckpointError
@@ -44,6 +46,29 @@ def test_a_run_has_its_last_checkpoint_or_the_one_asked_for(tmp_path: Path) -> N
     assert checkpoint_source(str(folder.root), 4).step == 4
     with pytest.raises(CheckpointError, match="no checkpoint of step 5"):
         checkpoint_source(str(folder.root), 5)
+
+
+def test_a_run_that_stopped_before_its_first_checkpoint_is_to_be_gone_on_with(tmp_path: Path) -> None:
+    """It was taken for a Hugging Face folder without a config.json."""
+    folder = RunFolder.open(tmp_path / "run", RunConfig())
+    path = str(folder.root)
+    told = rf"^{path} is a run that has no complete checkpoint yet: .* with --resume$"
+    for find in (named_source, checkpoint_source, lineage):
+        for step in (None, 3):
+            with pytest.raises(CheckpointError, match=told):
+                find(path, step)
+    folder.checkpoints.mkdir()
+    with pytest.raises(CheckpointError, match=told):
+        checkpoint_source(path)
+    # Those of several runs are told otherwise, and whoever started from such a run is named.
+    RunFolder.open(tmp_path / "rounds", RunConfig())
+    RunFolder.open(tmp_path / "rounds" / "e1", RunConfig())
+    assert not named_source(str(tmp_path / "rounds")).run
+    folder.checkpoints.rmdir()
+    later = RunFolder.open(tmp_path / "later", RunConfig(model=ModelConfig(path=path, step=4)))
+    later.checkpoints.mkdir()
+    with pytest.raises(ConfigError, match=rf"later started from {path}, which is neither"):
+        lineage(str(later.root))
 
 
 def test_best_names_the_checkpoint_that_the_run_keeps_as_its_best(tmp_path: Path) -> None:

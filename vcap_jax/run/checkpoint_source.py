@@ -73,7 +73,9 @@ def named_source(path: str, step: AskedStep = None) -> CheckpointSource:
     """What ``path`` is; the step is not looked for, but for which is the best. Raises as ``checkpoint_source``."""
     folder = checkpoint_folder(path)
     run = RunFolder(folder)
-    is_run = run.config.exists() and run.checkpoints.is_dir()
+    is_run = _is_run(folder)
+    if not is_run and run.config.exists() and not ((folder / "config.json").exists() or runs_in(folder)):
+        raise _none_yet(path)
     if step is not None and not is_run:
         raise ConfigError(f"{path} is a single checkpoint, not a run: leave the step out")
     if step == BEST:
@@ -84,6 +86,18 @@ def named_source(path: str, step: AskedStep = None) -> CheckpointSource:
             )
         step = best.step
     return CheckpointSource(path=path, folder=folder, run=is_run, step=step)
+
+
+def _is_run(folder: Path) -> bool:
+    run = RunFolder(folder)
+    return run.config.exists() and run.checkpoints.is_dir()
+
+
+def _none_yet(path: str) -> CheckpointError:
+    return CheckpointError(
+        f"{path} is a run that has no complete checkpoint yet: if it is going on, wait for its first "
+        "(logging.save_every); if it has stopped, go on with it by the command that began it, with --resume"
+    )
 
 
 def runs_in(root: Path) -> list[Path]:
@@ -104,6 +118,8 @@ def checkpoint_source(path: str, step: AskedStep = None) -> CheckpointSource:
         return source
     # Read only: the run may still be going on.
     with Checkpointer(RunFolder(source.folder).checkpoints, read_only=True) as checkpoints:
+        if not checkpoints.steps():
+            raise _none_yet(path)
         return dataclasses.replace(source, step=checkpoints.existing_step(source.step))
 
 
@@ -124,7 +140,9 @@ def lineage(path: str, step: AskedStep = None) -> Lineage:
             raise ConfigError(f"{source.path} is named as its own start: was the folder of a run replaced?")
         model = load_config(RunConfig, [RunFolder(source.folder).config]).model
         runs.append(TrainedRun(source=source, model=model))
-        source = named_source(model.path, model.step)
+        # What has been lost of a start is told with who started from it.
+        folder = checkpoint_folder(model.path)
+        source = CheckpointSource(path=model.path, folder=folder, run=_is_run(folder), step=model.step)
     if runs and not (source.folder / "config.json").is_file():
         raise ConfigError(
             f"{runs[-1].source.path} started from {source.path}, which is neither a checkpoint (config.json) "
