@@ -9,11 +9,13 @@ import sys
 import tomllib
 from dataclasses import fields
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from vcap_jax.data.references import PoolEntry, ReferencePool, Segment
 from vcap_jax.reward.config import RewardConfig
+from vcap_jax.reward.failures import FailureReason
 from vcap_jax.reward.family import FamilyTools, made_family
 from vcap_jax.reward.group import CandidateScore, GroupForReward, GroupPrompt, GroupScores
 
@@ -133,6 +135,19 @@ def test_the_page_of_rewards_names_fields_that_there_are():
     named = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
     given = {one.name for kind in (CandidateScore, GroupScores) for one in fields(kind)}
     assert named <= given | {"uses_reference", "asks_judge", "score_group"}
+    reasons = re.search(r"\*\*The reason of a failure\*\*(.*?)`FailureReason`", page, re.S)
+    assert reasons is not None
+    assert {"other", "media"} <= set(re.findall(r'`"(\w+)"`', reasons[1])) <= set(get_args(FailureReason))
+    names = re.search(r"\*\*Names of components\*\*(.*?)\n\n", page, re.S)
+    assert names is not None
+    tried = [name for name in re.findall(r"`([\w/]+)`", names[1]) if name not in ("/", "_")]
+    refused = set()
+    for name in tried:
+        try:
+            CandidateScore(reward=1.0, components={name: 1.0})
+        except ValueError:
+            refused.add(name)
+    assert (set(tried) - refused, refused) == ({"style/words", "style/commas"}, {"mean", "std"})
 
 
 def test_pools_are_joined_by_their_page_whichever_of_them_has_a_sample(tmp_path, monkeypatch):

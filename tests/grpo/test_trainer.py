@@ -60,9 +60,12 @@ class Collector:
     """Two captions a group, whose rewards follow from the parameter that drew them, which is their one token, from
     sample and step; none at all in step ``silent``, or ``error`` in their place."""
 
+    asks_judge = True
+
     def __init__(self, silent: int | None, error: Exception | None = None) -> None:
         self.silent, self.error, self.asked = silent, error, []
-        self.session = SimpleNamespace(statistics=StatisticsRecorder(("judge",)).snapshot)
+        snapshot = StatisticsRecorder(("judge",)).snapshot
+        self.session = SimpleNamespace(statistics=snapshot, asks_judge=self.asks_judge)
 
     def draw(
         self, params: Any, batch: GroupBatch, step: int, known: Any = None, make_room: Any = None
@@ -515,6 +518,16 @@ def test_a_step_that_nothing_was_scored_in_is_the_only_one_repeated(tmp_path: Pa
     resumed, repeated = run(tmp_path / "stopped")
     assert repeated == collected[silent:]
     assert resumed == alone
+
+
+def test_rewards_that_all_failed_without_a_judge_are_not_told_of_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(TrainingStopped, match=r"The judge's last failures: .*; once it answers again"):
+        run(tmp_path / "asks", 0)
+    monkeypatch.setattr(Collector, "asks_judge", False)
+    with pytest.raises(TrainingStopped, match=r"The reward's last failures: .*; once their cause is mended,"):
+        run(tmp_path / "asks-nobody", 0)
 
 
 @pytest.mark.parametrize("ahead", [0, 1])

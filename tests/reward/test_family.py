@@ -199,13 +199,14 @@ def whole(asked: GroupForReward, *candidates: Any, **changes: Any) -> GroupScore
         (lambda g: whole(g, GOOD, 0.5), "a float, not a CandidateScore, for caption 1 of 2"),
         (
             lambda g: whole(g, CandidateScore(reward=np.float32(1)), GOOD),
-            "a reward of type float32, not float or None, for caption 0 of 2",
+            "a reward of type float32 (write float(...)), not float or None, for caption 0 of 2",
         ),
         (lambda g: whole(g, CandidateScore(reward="1"), GOOD), "TypeError: must be real number, not str"),
         (
             lambda g: whole(g, GOOD, CandidateScore(reward=1.0, components={"a": np.float32(1)})),
-            "components with 'a' of type float32 for caption 1 of 2",
+            "components with 'a' of type float32 (write float(...)) for caption 1 of 2",
         ),
+        (lambda g: whole(g, GOOD, GOOD, weights={3: 1.0}), "weights with 3 of type float"),
         (
             lambda g: whole(g, GOOD, CandidateScore(reward=1.0, notes={"why": 3})),
             "notes with 'why' of type int for caption 1",
@@ -222,9 +223,14 @@ def whole(asked: GroupForReward, *candidates: Any, **changes: Any) -> GroupScore
             lambda g: whole(g, GOOD, CandidateScore(reward=None, failure=Failure(reason="mine", detail=""))),
             "a failure for the reason 'mine', which is none",
         ),
-        (lambda g: whole(g, GOOD, GOOD, full_reward="1"), "a full_reward of type str"),
+        (lambda g: whole(g, GOOD, GOOD, full_reward="1"), "a full_reward of type str, not"),
+        (lambda g: whole(g, GOOD, GOOD, full_reward=np.int64(1)), "a full_reward of type int64 (write float"),
         (lambda g: whole(g, GOOD, GOOD, weights=[1.0]), "weights of type list, not a mapping"),
         (lambda g: whole(g, GOOD, GOOD, weights={"words": "1"}), "weights with 'words' of type str"),
+        (
+            lambda g: whole(g, GOOD, GOOD, weights={"words": np.float32(1)}),
+            "weights with 'words' of type float32 (write float(...))",
+        ),
         (
             lambda g: whole(
                 g, GOOD, CandidateScore(reward=1.0, components={"words": 3}), weights={"words": 0.5}
@@ -245,6 +251,7 @@ def test_results_that_are_no_scores_are_named(
     message = str(failure_of("Anything", "x", "y"))
     assert message.startswith(f"reward.family '{OWN}:Anything' failed on sample 'a': ")
     assert problem in message
+    assert "type float (write" not in message
 
 
 def test_a_reward_that_is_no_number_ends_the_run() -> None:

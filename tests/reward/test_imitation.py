@@ -35,6 +35,7 @@ def score(groups: list[GroupForReward], store: Path | None = None, **imitation: 
     config = RewardConfig(family="imitation", imitation=ImitationConfig(**imitation))
     judge = JudgeConfig(store=None if store is None else str(store))
     with RewardSession(config, judge, seed=0, references=weak()) as session:
+        assert not session.asks_judge
         assert session.wait_until_ready() is None
         results = [session.submit(group).result(GUARD_S) for group in groups]
         assert session.statistics().requests == 0

@@ -119,6 +119,7 @@ def test_scores_are_those_of_a_judge_that_is_always_awake(
 def test_a_judge_without_sleep_mode_has_no_turns(judge: Any, settings: Any) -> None:
     turns = Turns()
     with RewardSession(RewardConfig(), settings(), seed=0, turns=turns) as session, turns.of("somebody"):
+        assert session.asks_judge
         assert not session.takes_turns
         with session.turn():
             assert session.submit(group("cat")).result(GUARD_S).rewards[0] is not None

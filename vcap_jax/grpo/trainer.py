@@ -312,8 +312,10 @@ class Training:
     def _stop_without_rewards(self, outcome: StepOutcome, step: int) -> None:
         failures = [c.failure for result in outcome.results for c in result.scores.candidates if c.failure]
         shown = "; ".join(dict.fromkeys(f"{f.reason}: {f.detail}" for f in failures[:3]))
+        asks = self.collector.session.asks_judge
+        whose, mended = ("judge", "it answers again") if asks else ("reward", "their cause is mended")
         raise TrainingStopped(
             f"step {step + 1}: no group has two scored candidates, so there is nothing to learn from. "
-            f"The judge's last failures: {shown or 'none'}. The {step} steps before it are saved; once it answers "
-            "again, continue with --resume"
+            f"The {whose}'s last failures: {shown or 'none'}. The {step} steps before it are saved; once {mended}, "
+            "continue with --resume"
         )

@@ -13,7 +13,7 @@ import inspect
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, cast, get_args, runtime_checkable
+from typing import Protocol, SupportsFloat, cast, get_args, runtime_checkable
 
 from vcap_jax.data.media import TimeWindow
 from vcap_jax.reward.client import JudgeClient
@@ -191,7 +191,7 @@ def _misfit_scores(scores: object, group: GroupForReward) -> str | None:
         if problem := _misfit_candidate(candidate):
             return f"{problem} for caption {number} of {len(group.captions)}"
     if not is_a(scores.full_reward, float | int | None):
-        return f"a full_reward of type {_type(scores.full_reward)}, not float or None"
+        return f"a full_reward of type {_number(scores.full_reward)}, not float or None"
     if not is_a(scores.window, TimeWindow | None):
         return f"a window of type {_type(scores.window)}, not TimeWindow or None"
     return _misfit_weights(scores)
@@ -203,7 +203,7 @@ def _misfit_weights(scores: GroupScores) -> str | None:
         return f"weights of type {_type(scores.weights)}, not a mapping"
     for name, weight in scores.weights.items():
         if not is_a(name, str) or not is_a(weight, float | int):
-            return f"weights with {name!r} of type {_type(weight)}"
+            return f"weights with {name!r} of type {_number(weight)}"
     if not scores.weights:
         return None
     for number, candidate in enumerate(scores.candidates):
@@ -224,7 +224,7 @@ def _misfit_candidate(candidate: object) -> str | None:
     if not isinstance(candidate, CandidateScore):
         return f"a {_type(candidate)}, not a CandidateScore,"
     if not is_a(candidate.reward, float | int | None):
-        return f"a reward of type {_type(candidate.reward)}, not float or None,"
+        return f"a reward of type {_number(candidate.reward)}, not float or None,"
     if not is_a(candidate.failure, Failure | None):
         return f"a failure of type {_type(candidate.failure)}, not Failure or None,"
     if candidate.failure is not None and candidate.failure.reason not in get_args(FailureReason):
@@ -241,8 +241,16 @@ def _misfit_candidate(candidate: object) -> str | None:
             return f"{part} of type {_type(values)}, not a mapping,"
         for name, value in values.items():
             if not isinstance(name, str) or not isinstance(value, types):
-                return f"{part} with {name!r} of type {_type(value)}"
+                return (
+                    f"{part} with {name!r} of type {_number(value) if part == 'components' else _type(value)}"
+                )
     return None
+
+
+def _number(value: object) -> str:
+    """The type of what should have been a number; of one of NumPy, JAX or PyTorch how it becomes one."""
+    foreign = isinstance(value, SupportsFloat) and not isinstance(value, float | int)
+    return f"{_type(value)} (write float(...))" if foreign else _type(value)
 
 
 def _type(value: object) -> str:

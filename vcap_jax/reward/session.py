@@ -122,6 +122,11 @@ class RewardSession(Closing):
         return 0 if self._client is None else self._judge.concurrency * len(self._judge.urls)
 
     @property
+    def asks_judge(self) -> bool:
+        """Whether the family asks one."""
+        return self._client is not None
+
+    @property
     def takes_turns(self) -> bool:
         """Whether the judge answers in its turn only: what it is asked before waits for that."""
         return self._client is not None and self._judge.sleep_mode
