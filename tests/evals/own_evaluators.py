@@ -43,6 +43,12 @@ class Videos(Words):
     modality = "video"
 
 
+class Twice(Words):
+    def evaluate(self, captioner: Captioner) -> Evaluation:
+        captioner.captions([*self.samples, *self.samples])
+        raise AssertionError
+
+
 class Bare:
     name, modality = "bare", None
 

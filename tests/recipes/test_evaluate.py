@@ -364,7 +364,8 @@ def test_what_cannot_work_is_told_before_work(
         evaluate(EvaluationRequest(**{**vars(request), **changes}), print)  # type: ignore[arg-type]
 
     with pytest.raises(
-        EvaluatorError, match=r"--benchmark vcaps is none of this project: give one of capmas, .*, video-qa$"
+        EvaluatorError,
+        match=r"--benchmark vcaps is none of this project: give one of capmas, .*, video-qa, or an evaluator of",
     ):
         run(benchmarks=("vcaps",))
     with pytest.raises(EvaluatorError, match="neither a run, a checkpoint folder, an address nor a file"):

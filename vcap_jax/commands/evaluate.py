@@ -7,12 +7,14 @@ r"""Evaluates captions by public benchmarks: captions first, then scores. Starte
         --judge http://127.0.0.1:8000 --reasoner http://127.0.0.1:8001
     python launch/evaluate.py --benchmark capmas --by captions.json --data /data/capmas \
         --judge https://api.openai.com --judge-model gpt-4o --judge-key-env OPENAI_API_KEY
+    PYTHONPATH=. python launch/evaluate.py --benchmark my_evaluation:Mentions --by runs/mine \
+        options.manifest=heldout.jsonl
 
 Settings that follow: judge.* and reasoner.* say how these are asked (concurrency, deadlines, tries), options.* what a
 benchmark is asked for (docs/evaluate.md), captioner.* how a served captioner is asked, and all others are the
 captioner's own (rollout.max_completion_length=1024, data.max_frames=64). Captions are greedy unless --temperature is
 given. video-qa has lmms-eval ask a served checkpoint. Which benchmarks there are, where their files come from and what
-each measures: docs/evaluate.md.
+each measures: docs/evaluate.md. Evaluators of your own: docs/add_an_evaluation.md.
 """
 
 from __future__ import annotations
@@ -41,7 +43,9 @@ _NOT_OF_THE_HARNESS = re.compile(r"reasoner\.|judge\.(?!(urls|model|api_key_env|
 
 def parse_arguments(arguments: Sequence[str] | None = None) -> Namespace:
     parser = command_parser(__doc__)
-    parser.add_argument("--benchmark", required=True, help="names, divided by commas")
+    parser.add_argument(
+        "--benchmark", required=True, help="names, divided by commas; or package.module:Class of your own"
+    )
     add_captioner_options(
         parser,
         "who captions: a run's folder, a Hugging Face folder, an Orbax checkpoint, the http address of a chat "
@@ -50,8 +54,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> Namespace:
     parser.add_argument(
         "--data",
         type=Path,
-        required=True,
-        help="folder with the benchmark's files, or with a folder NAME for each",
+        help="folder with the benchmark's files, or with a folder NAME for each; of your own evaluator options.data",
     )
     add_endpoint_options(parser, "judge", "addresses of the judge, divided by commas")
     add_endpoint_options(parser, "reasoner", "addresses of who answers from text (default: the judge)")
@@ -124,6 +127,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         judges, options, captioner = split_settings(settings_of(args))
         names = tuple(dict.fromkeys(name.strip() for name in args.benchmark.split(",")))
         out = args.out or default_out(args.by)
+        own = any(":" in name for name in names)
+        if own and (len(names) > 1 or args.follow):
+            raise EvaluationRefused(
+                "an evaluator of your own is asked for alone, and without --follow: while a run goes on its "
+                "evaluation.evaluators evaluates"
+            )
+        if args.data is None and not own:
+            raise EvaluationRefused("--data is needed: the folder with the benchmark's files")
         if args.follow and (args.out is not None or args.step is not None or VIDEO_QA in names):
             raise EvaluationRefused(
                 f"--follow takes every step of the run into its folder: no --out, --step, {VIDEO_QA}"
@@ -147,10 +158,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         request = EvaluationRequest(
             benchmarks=names,
             by=args.by,
-            data=args.data,
+            data=args.data or Path(),
             out=out,
             judges=judges,
-            options=options,
+            options={"data": str(args.data), **options} if own and args.data is not None else options,
             step=args.step,
             captioner=captioner,
             served_model=args.served_model,
@@ -159,7 +170,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             seed=args.seed,
             retry_failed=args.retry_failed,
         )
-        if args.follow:
+        if own:
+            from vcap_jax.recipes.evaluate_own import evaluate_own
+
+            evaluate_own(request, say)
+        elif args.follow:
             from vcap_jax.recipes.follow import follow
 
             follow(request, say)

@@ -94,6 +94,16 @@ def captions_of(row: JsonObject, where: str) -> Captions:
     return as_record(Captions, found, where)
 
 
+def check_differ(samples: Sequence[Sample]) -> None:
+    """Raises EvaluationFailed for samples of one id, of which no captioner could tell the captions."""
+    ids = [sample.id for sample in samples]
+    if len(set(ids)) < len(ids):
+        twice = next(identity for identity in ids if ids.count(identity) > 1)
+        raise EvaluationFailed(
+            f"captions of {twice!r} are asked for twice at once: ids of samples must differ"
+        )
+
+
 class Captioner(Protocol):
     """Captions samples: a policy in a run, a served model, a folder."""
 

@@ -53,6 +53,7 @@ from vcap_jax.recipes.evaluation_request import (
     EvaluationRequest,
     Option,
     Say,
+    how_captioned,
     remember_request,
     resolved,
 )
@@ -62,9 +63,6 @@ from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.system.digests import digest_of
 from vcap_jax.system.file_locks import only_one
 from vcap_jax.system.json_values import JsonDict, JsonObject, as_object, read_json_object
-
-_SHOWN = "judge.video_input="
-"""Among a captioner's settings, how clips reach a served one."""
 
 
 class NothingMeasured(EvaluatorError):
@@ -78,16 +76,11 @@ def evaluate(request: EvaluationRequest, say: Say) -> dict[str, Path]:
     that do not answer. Raises EvaluatorError, ConfigError, JudgeUnavailable and its kinds, StoreError, what captioning
     raises, and Stopped if a signal came; NothingMeasured once all is done, where failures have taken a whole figure.
     """
-    predictions = _predictions(request.by)
+    predictions = predictions_of(request)
     requests: Mapping[Modality, str] = {}
     if predictions is None:
         requests = own_requests(request.by, request.captioner)
         request = request if is_served(request.by) else resolved(request)
-    elif unheard := _unheard(request):
-        raise EvaluationRefused(
-            f"{unheard} would change nothing: the captions of {request.by} are there already. Leave it out; a "
-            "benchmark's own options are options.NAME=VALUE, such as options.limit=20"
-        )
     if isinstance(prompts := request.options.get("prompts"), str):
         check_shared_texts(prompts, [kind.texts or one for one, kind in _kinds(request).items()])
     with ExitStack() as stack:
@@ -137,7 +130,7 @@ def _caption_and_score(
 
     for work in works:
         if predictions is None and not captions_are_of(request, work.folder, say):
-            captioner().remember(work.folder, work.benchmark)
+            captioner().remember(work.folder, len(work.benchmark.samples))
     for work in waiting:
         with CaptionsFile(work.folder / CAPTIONS) as captions:
             work.caption(captions, captioner, predictions, again=request.retry_failed)
@@ -168,7 +161,8 @@ class _Work:
         """held: until when its folder is this process's."""
         if name not in BENCHMARKS:
             raise EvaluationRefused(
-                f"--benchmark {name} is none of this project: give one of {', '.join((*BENCHMARKS, VIDEO_QA))}"
+                f"--benchmark {name} is none of this project: give one of {', '.join((*BENCHMARKS, VIDEO_QA))}, or "
+                "an evaluator of your own as package.module:Class"
             )
         folder = request.out / name
         data = request.data / name if (request.data / name).is_dir() else request.data
@@ -284,8 +278,9 @@ class _Work:
                 if one.id in wanted:
                     captions.add(one)
         elif missing:
-            captioner().remember(self.folder, self.benchmark)  # first: captions of two must not be mixed
-            captioner().fill(captions, self.benchmark)
+            samples = self.benchmark.samples
+            captioner().remember(self.folder, len(samples))  # first: captions of two must not be mixed
+            captioner().fill(captions, self.benchmark.name, samples)
         if path.exists():
             self.captioner = {**self.captioner, **read_json_object(path)}
         self.seconds["captions"] = time.monotonic() - began
@@ -350,13 +345,20 @@ def _unheard(request: EvaluationRequest) -> str:
     return next((name for name, value in given.items() if value is not None), next(words, ""))
 
 
-def _predictions(by: str) -> dict[str, str] | None:
-    """The captions of a file; None for a captioner."""
+def predictions_of(request: EvaluationRequest) -> dict[str, str] | None:
+    """The captions of a file; None for a captioner. Raises EvaluationRefused for neither, and for settings of a
+    captioner where the captions are there."""
+    by = request.by
     if is_served(by) or by == "embedded" or Path(by).is_dir():
         return None
     if not Path(by).is_file():
         raise EvaluationRefused(
             f"--by {by}: neither a run, a checkpoint folder, an address nor a file of captions: check the path"
+        )
+    if unheard := _unheard(request):
+        raise EvaluationRefused(
+            f"{unheard} would change nothing: the captions of {by} are there already. Leave it out; a benchmark's own "
+            "options are options.NAME=VALUE, such as options.limit=20"
         )
     return read_predictions(Path(by))
 
@@ -372,13 +374,7 @@ def _request_row(request: EvaluationRequest, benchmark: Benchmark[object], capti
         "samples": _digest({sample.id: sample.prompt or "" for sample in benchmark.samples}),
         "options": {key: value for key, value in options.items() if value is not None},
         "captioner": dict(captioner),
-        "step": request.step,
-        # Of how a served captioner is asked, the rest decides no caption.
-        "settings": [
-            word for word in request.captioner if not word.startswith("judge.") or word.startswith(_SHOWN)
-        ],
-        "temperature": request.temperature,
-        "seed": request.seed,
+        **how_captioned(request),
         "prompts": {name: template.version for name, template in benchmark.templates.items()},
     }
 

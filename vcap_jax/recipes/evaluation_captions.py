@@ -7,6 +7,7 @@ load it, names, sizes and times of its files are noted beside the captions; as l
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
@@ -14,7 +15,7 @@ from vcap_jax.captioning.captioner import Captioner
 from vcap_jax.captioning.engines import Drawing, serving_now
 from vcap_jax.captioning.settings import is_served
 from vcap_jax.configuration import ConfigError
-from vcap_jax.evals.benchmarks.benchmark import Benchmark
+from vcap_jax.data.manifest import Sample
 from vcap_jax.evals.captions_file import CaptionsFile
 from vcap_jax.evals.protocol import Captions
 from vcap_jax.recipes.evaluation_request import (
@@ -96,26 +97,29 @@ class RequestedCaptioner:
     def __exit__(self, *exc: object) -> None:
         self._captioner.close()
 
-    def remember(self, folder: Path, benchmark: Benchmark[object]) -> None:
+    def remember(self, folder: Path, samples: int) -> None:
         """Notes what the captions in ``folder`` depend on, beside what the request says. Raises EvaluationRefused for
         captions that are there and depend on something else: they must not be mixed, nor taken for this captioner's.
         """
         drawing = Drawing(temperature=self._request.temperature)
-        now = self._captioner.described(drawing, len(benchmark.samples))
+        now = self._captioner.described(drawing, samples)
         remember(folder / CAPTIONER, now)
         if self._files is not None:
             write_json(folder / CHECKPOINT, {"files": self._files})
 
-    def fill(self, captions: CaptionsFile, benchmark: Benchmark[object]) -> None:
-        """Captions what is missing. Raises Stopped."""
-        request, samples = self._request, benchmark.samples
+    def fill(
+        self, captions: CaptionsFile, name: str, samples: Sequence[Sample], *, seed: int | None = None
+    ) -> None:
+        """Captions what is missing of ``samples``. name: whom for. seed: by default the request's. Raises Stopped."""
+        request = self._request
         drawing = Drawing(temperature=request.temperature)
         index_of = {sample.id: index for index, sample in enumerate(samples)}
         missing = captions.missing(samples)
         progress = PoolProgress(self._say, seconds=10)
         done = len(samples) - len(missing)
         placed = ((index_of[sample.id], sample) for sample in missing)
-        found = self._captioner.placed(placed, drawing=drawing, seed=request.seed, total=len(missing))
+        seed = request.seed if seed is None else seed
+        found = self._captioner.placed(placed, drawing=drawing, seed=seed, total=len(missing))
         for here, caption in enumerate(found, 1):
             captions.add(
                 Captions(id=caption.id, failure=caption.failure)
@@ -127,9 +131,9 @@ class RequestedCaptioner:
                     truncated=caption.truncated,
                 )
             )
-            progress(f"captions for {benchmark.name}", done + here, len(samples), here)
+            progress(f"captions for {name}", done + here, len(samples), here)
         if requested():
             raise Stopped(
                 f"stopped with {len(samples) - len(captions.missing(samples))} of {len(samples)} captions for "
-                f"{benchmark.name}"
+                f"{name}"
             )

@@ -14,12 +14,15 @@ from vcap_jax.report.best_checkpoint import AskedStep
 from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.run.checkpoint_source import checkpoint_source, named_source
 from vcap_jax.system.files import write_json
-from vcap_jax.system.json_values import JsonObject, read_json_object
+from vcap_jax.system.json_values import JsonDict, JsonObject, read_json_object
 
 CAPTIONER = "captioner.json"
 """In an evaluation's folder, who captioned and how."""
 CAPTIONS = "captions.jsonl"
 """In an evaluation's folder, its captions."""
+
+_SHOWN = "judge.video_input="
+"""Among a captioner's settings, how clips reach a served one."""
 
 Say = Callable[[str], None]
 Option = str | int | float | bool
@@ -97,6 +100,19 @@ def resolved(request: EvaluationRequest) -> EvaluationRequest:
         return request
     step = source.step if source.step is not None else checkpoint_source(request.by).step
     return replace(request, step=step)
+
+
+def how_captioned(request: EvaluationRequest) -> JsonDict:
+    """What decides captions, beside who captions what."""
+    return {
+        "step": request.step,
+        # Of how a served captioner is asked, the rest decides no caption.
+        "settings": [
+            word for word in request.captioner if not word.startswith("judge.") or word.startswith(_SHOWN)
+        ],
+        "temperature": request.temperature,
+        "seed": request.seed,
+    }
 
 
 def remember_request(folder: Path, row: JsonObject) -> None:

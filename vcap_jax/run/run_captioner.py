@@ -11,7 +11,7 @@ from pydantic_core import to_jsonable_python
 
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.pipeline import BadSample
-from vcap_jax.evals.protocol import Captions, EvaluationFailed, captions_of
+from vcap_jax.evals.protocol import Captions, EvaluationFailed, captions_of, check_differ
 from vcap_jax.models.policy import Params
 from vcap_jax.rollout.sampler import GroupSampler
 from vcap_jax.run.context import RunContext
@@ -49,12 +49,8 @@ class RunCaptioner:
 
     def captions(self, samples: Sequence[Sample], *, seed: int = 0) -> list[Captions]:
         """See ``Captioner``. A caption depends on the run's seed, ``seed`` and the sample's place in ``samples``."""
+        check_differ(samples)
         ids = [sample.id for sample in samples]
-        if len(set(ids)) < len(ids):
-            twice = next(identity for identity in ids if ids.count(identity) > 1)
-            raise EvaluationFailed(
-                f"captions of {twice!r} are asked for twice at once: ids of samples must differ"
-            )
         kept = _kept(self._path)
         places = [place for place, identity in enumerate(ids) if (seed, identity) not in kept]
         if places:

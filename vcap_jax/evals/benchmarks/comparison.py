@@ -192,8 +192,8 @@ class Comparison:
 
 
 def read_results(folders: Mapping[str, Path]) -> list[Result]:
-    """Every result below the folders, by label. Raises EvaluatorError for a folder without any, and for one that
-    cannot be read."""
+    """Every result of a benchmark below the folders, by label. Raises EvaluatorError for a folder without any, and for
+    one that cannot be read."""
     found: list[Result] = []
     for label, folder in folders.items():
         if not folder.is_dir():
@@ -203,7 +203,9 @@ def read_results(folders: Mapping[str, Path]) -> list[Result]:
             raise EvaluatorError(
                 f"{folder} holds no {RESULTS}, nor does a folder in it: give what vcap evaluate wrote (its --out)"
             )
-        found += [_result(label, path) for path in paths]
+        found += [result for path in paths if (result := _result(label, path)) is not None]
+    if not found:
+        raise EvaluatorError("there are results of evaluators of your own alone, and none of a benchmark")
     return found
 
 
@@ -338,9 +340,12 @@ def _same_questions(first: Item, second: Item) -> bool:
     return ours == theirs and "questions" not in ours
 
 
-def _result(label: str, path: Path) -> Result:
+def _result(label: str, path: Path) -> Result | None:
+    """None for that of an evaluator of the user's own, of whose figures nobody knows how they are compared."""
     try:
         row = read_json_object(path)
+        if "evaluator" in row:
+            return None
         benchmark = as_text(row.get("benchmark"), f"{path}: benchmark")
         if benchmark not in BENCHMARKS and benchmark != VIDEO_QA:
             raise EvaluatorError(f"{path}: {benchmark!r} is no benchmark of this project")
