@@ -199,7 +199,6 @@ def _write_part(
         left = [index for index in asked if index >= at]
         if not left:
             return
-        skip = skip if left[0] == at else 0
         for written in writer.write(name, [samples[index] for index in left], left, skip, report):
             row: dict[str, object] = {"place": written.index, "references": list(written.references)}
             if written.window is not None:
