@@ -183,6 +183,10 @@ class Handler(BaseHTTPRequestHandler):
         note("asked-to-judge")
         if judged and mode == "hang-judged" and count <= orders["times"]:
             time.sleep(600)
+        if judged and mode == "fail-judged":
+            waiting, answered = waiting - 1, answered + 1
+            self.reply(500, {"error": "too long"})
+            return
         content = verdict(body)
         if mode == "eleven": content = content.replace("7", "11")
         tokens = [7] * (68 if "media_io_kwargs" in body else 0)

@@ -32,7 +32,7 @@ def test_the_cause_that_a_log_tells(tmp_path: Path) -> None:
     assert cause(log) == ""
     log.write_text("it is loading\n")
     assert cause(log) == ""
-    log.write_text("ValueError: of the start before\n")
+    log.write_text("(EngineCore pid=7) ERROR 11-25 [core.py:1510] ValueError: of the start before\n")
     before = log.stat().st_size
     with log.open("a") as file:
         file.write("Traceback:\n  raise OSError(\nOSError: tried\njson.decoder.JSONDecodeError: line 49\n")

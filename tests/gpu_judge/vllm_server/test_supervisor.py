@@ -322,8 +322,24 @@ def test_a_request_that_is_counted_and_not_there_restarts_nothing(vllm: Path) ->
     play(vllm, scene, settings=_with(confirm_s=GUARD_S, **STALLS_SOON))
 
 
+def test_an_engine_that_fails_a_judgement_and_goes_on_writing_tokens_does_not_hang(vllm: Path) -> None:
+    give_orders(vllm, mode="fail-judged", leaked=1)
+
+    async def scene(now: Run) -> None:
+        await now.until(now.ready.is_set)
+        asked = count(vllm, "asked-to-judge")
+        await now.until(lambda: count(vllm, "asked-to-judge") >= asked + 3)
+        assert len(starts(vllm, now.ports[0])) == 1
+
+    play(vllm, scene, settings=_with(confirm_s=GUARD_S, **STALLS_SOON))
+
+
 def test_a_server_without_requests_is_left_alone(vllm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hours pass for the supervisor between two looks at it."""
     looks, asked = 0, 0
+    monkeypatch.setattr(
+        supervisor, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + 3600 * looks)
+    )
 
     async def scene(now: Run) -> None:
         await now.until(now.ready.is_set)
@@ -331,6 +347,7 @@ def test_a_server_without_requests_is_left_alone(vllm: Path, monkeypatch: pytest
         asked = count(vllm, "asked-to-judge")
         await now.until(lambda: looks >= 20)
         assert count(vllm, "asked-to-judge") == asked
+        assert len(starts(vllm, now.ports[0])) == 1
 
     real = supervisor.look
 
@@ -340,7 +357,7 @@ def test_a_server_without_requests_is_left_alone(vllm: Path, monkeypatch: pytest
         return await real(*arguments)
 
     monkeypatch.setattr(supervisor, "look", counted)
-    play(vllm, scene, settings=_with(confirm_s=GUARD_S, **STALLS_SOON))
+    play(vllm, scene, settings=_with(confirm_s=GUARD_S, hang_s=1800, **STALLS_SOON))
 
 
 def test_what_waits_for_a_sleeping_server_is_no_hang(vllm: Path) -> None:
