@@ -15,7 +15,7 @@ from vcap_jax.models.qwen3_vl.inputs import PromptBatch
 from vcap_jax.parallel.sharding import MeshConfig, Placement
 from vcap_jax.rollout.sampler import GroupSampler
 from vcap_jax.rollout.sampling import SamplingConfig
-from vcap_jax.rollout.slots import PromptGroups, SampledGroup, Suffixes
+from vcap_jax.rollout.slots import Incoming, PromptGroups, SampledGroup, Suffixes
 
 PENALISED = SamplingConfig(temperature=1.0, top_p=1.0, top_k=0, repetition_penalty=1.3)
 GROUPS, WAYS, EACH = 3, 2, 2
@@ -132,3 +132,10 @@ def test_each_way_draws_the_same_on_two_devices(policy, alone, mesh) -> None:
         for way in range(WAYS):
             own = slice(way * EACH, (way + 1) * EACH)
             np.testing.assert_array_equal(group.tokens[own], alone[group.index, way].tokens)
+
+
+def test_groups_that_are_computed_together_are_of_one_batch() -> None:
+    batches = [PromptGroups(tiny_prompts(2).without_vision(), None, ids) for ids in ((0, 1), (2, 3))]
+    waiting, width = Incoming(batches), batches[0].tokens
+    taken = [[(group.id, group.row) for group in waiting.take(most, width)] for most in (1, 3, 3, 3)]
+    assert taken == [[(0, 0)], [(1, 1)], [(2, 0), (3, 1)], []]

@@ -7,6 +7,7 @@ import errno
 import math
 import os
 import stat
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
@@ -408,6 +409,28 @@ def test_no_more_samples_are_read_than_are_under_way(policy, batches, tmp_path):
             next(groups)
             assert len(asked) <= told + 3
         groups.close()
+
+
+def test_what_is_under_way_ends_with_whoever_asked(policy, batches, tmp_path):
+    """A step may end in the middle; the server draws nothing that nobody reads."""
+    ended = threading.Event()
+
+    def answered(request, answer):
+        if len(server.chats) == 2:  # under way when the step ends
+            assert ended.wait(GUARD_S)
+
+    with (
+        RolloutServer(policy.processor, on_chat=answered) as server,
+        engine(policy, tmp_path, server, concurrency=1) as rollout,
+    ):
+        rollout.connect()
+        groups = rollout.stream(policy.trainable, batches[:1], step=0)
+        next(groups)
+        groups.close()
+        ended.set()
+        list(rollout.stream(policy.trainable, batches[1:], step=1))
+        # At most the one that was under way; the third of the step was still to be asked for.
+        assert len(server.chats) <= 2 + len(batches[1].examples)
 
 
 def test_an_overloaded_server_is_asked_again(policy, batches, tmp_path):
