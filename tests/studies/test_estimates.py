@@ -60,6 +60,15 @@ def test_what_both_arms_share_does_not_widen_their_difference():
     assert gap.high - gap.low < 0.5 * (level(one).high - level(one).low)
 
 
+def test_a_difference_is_between_runs_of_one_seed():
+    def arm(*rates: float) -> list:
+        return [(np.full(20, 100 * rate), np.full(20, 100.0)) for rate in rates]
+
+    gap = difference(arm(0.3, 0.5, 0.8), arm(0.2, 0.4, 0.7))
+    assert gap.by_seed == pytest.approx((0.1, 0.1, 0.1))
+    assert (gap.low, gap.high) == pytest.approx((0.1, 0.1))  # however far the seeds lie apart
+
+
 def test_shares_end_at_one_and_single_seeds_have_no_interval():
     full = [(np.array([9.0, 10.0]), np.array([10.0, 10.0])), (np.array([10.0, 10.0]), np.array([10.0, 10.0]))]
     assert level(full).high == 1.0

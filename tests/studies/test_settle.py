@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,12 +17,12 @@ from vcap_jax.commands.reproduce import main
 from vcap_jax.studies import schedule, settle
 from vcap_jax.studies.collect import by_row, collect
 from vcap_jax.studies.estimates import Interval, over_seeds
-from vcap_jax.studies.findings import arms_of, asked_claims, find
+from vcap_jax.studies.findings import Finding, arms_of, asked_claims, find
 from vcap_jax.studies.report import write_report
 from vcap_jax.studies.results import read_results
 from vcap_jax.studies.settle import asking_anew, settling
 from vcap_jax.studies.tasks import Plan, plan
-from vcap_jax.studies.verdicts import MOST_SEEDS, Verdict, judge, seeds_to_tell
+from vcap_jax.studies.verdicts import MOST_SEEDS, Outcome, Verdict, judge, seeds_to_tell
 
 QUALITY = {"e1": 0.9, "imitation": 0.5, "vqa": 0.86, "no_reference": 0.87}
 OVERRIDES = [*SMALL, "world.heldout_scenes=6", "max_steps=7"]
@@ -69,6 +70,28 @@ def test_told_claims_those_beyond_reach_and_our_own_get_none(first, findings):
     settled = [f.claim for name, f in findings.items() if name in more.settled]
     extended = {task.arm for key, task in more.tasks.items() if key not in made.tasks}
     assert extended <= {arm for claim in settled for arm in arms_of(claim)} | {"e1", "no_reference"}
+
+
+def test_a_claim_needs_what_the_last_of_its_open_parts_needs(first, findings, monkeypatch):
+    made, _, done = first
+    name = "image: VQA does not see inventions"
+    (part,) = findings[name].tested
+    told = replace(part, outcome=Outcome(verdict=Verdict.HOLDS, reason=""), seeds_to_tell=None)
+
+    def needing(*needed: int | None, **of_claim: str) -> Finding:
+        tested = (told, *(replace(part, seeds_to_tell=seeds) for seeds in needed))
+        return replace(findings[name], claim=replace(findings[name].claim, **of_claim), tested=tested)
+
+    def settled(*found: Finding) -> Plan:
+        monkeypatch.setattr(settle, "find", lambda *_: found)
+        return settling(made, done, 6)
+
+    assert settled(needing(6, 4)).settled == {name: 6}
+    assert not settled(needing(4, None)).settled
+    assert not settled(needing(6, 4, source="ours")).settled
+    # An arm of two claims gets as many as the one needs that needs the more.
+    both = settled(needing(6), needing(4, name="another"))
+    assert set(both.of("vqa", "image")) == set(range(6))
 
 
 def test_results_of_the_second_look_start_no_third(first):

@@ -57,9 +57,10 @@ def test_more_and_less_are_each_others_mirror():
 
 
 def test_apart_needs_intervals_that_do_not_overlap():
-    outcome = judge("apart", interval(0.05, 0.1), FIRST, interval(0.5, 0.65), margin=0.01)
-    assert outcome.verdict is Verdict.CANNOT_TELL
-    assert "overlap" in outcome.reason
+    for reach in (0.62, 0.72):  # below the first arm's mean, and above its interval
+        outcome = judge("apart", interval(0.05, 0.1), FIRST, interval(0.5, reach), margin=0.01)
+        assert outcome.verdict is Verdict.CANNOT_TELL
+        assert "overlap" in outcome.reason
 
 
 def test_at_the_best_possible_value_no_difference_can_be_told():
@@ -67,6 +68,8 @@ def test_at_the_best_possible_value_no_difference_can_be_told():
     gap = interval(-0.004, 0.004)
     assert judge("more", gap, near, near, margin=0.01, best=1.0).verdict is Verdict.CANNOT_TELL
     assert judge("more", gap, near, near, margin=0.01).verdict is Verdict.DOES_NOT
+    for arms in ((near, FIRST), (FIRST, near)):  # one of the two has room
+        assert judge("more", gap, *arms, margin=0.01, best=1.0).verdict is Verdict.DOES_NOT
     assert judge("more", interval(0.001, 0.004), near, near, margin=0.01, best=1.0).verdict is Verdict.HOLDS
 
 
