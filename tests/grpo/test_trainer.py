@@ -33,7 +33,7 @@ from vcap_jax.rollout.engine import RolloutError
 from vcap_jax.rollout.slots import SampledGroup
 from vcap_jax.run.log import SilentLog
 from vcap_jax.system.shutdown import Stopped, TrainingStopped
-from vcap_jax.training.checkpoint import Checkpointer, CheckpointError
+from vcap_jax.training.checkpoint import Checkpointer, CheckpointError, DiskError
 from vcap_jax.training.optimizer import TrainState
 from vcap_jax.training.saving import NotFinite, no_work
 
@@ -455,7 +455,7 @@ def test_what_is_taken_off_for_length_is_taken_off() -> None:
 def test_groups_with_a_caption_beyond_the_short_caches_are_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of two groups one has a caption of three tokens, beside one of a single token."""
+    """Of two groups one has a caption of three tokens, beside one of a single token; the other's just fit."""
 
     class OfAnyLength(Update):
         def fixed(self, params: Any, batches: Any, groups: Any, longest: int, **more: Any) -> FixedLogprobs:
@@ -465,7 +465,9 @@ def test_groups_with_a_caption_beyond_the_short_caches_are_counted(
 
     def longer(*given: Any) -> Any:
         drawn = draw(*given)
-        drawn.groups[0] = replace(drawn.groups[0], lengths=np.array([1, 3], np.int32))
+        for group, longest in enumerate((3, 2)):
+            lengths = np.array([1, longest], np.int32)
+            drawn.groups[group] = replace(drawn.groups[group], lengths=lengths)
         return drawn
 
     monkeypatch.setattr(Collector, "draw", longer)
@@ -474,6 +476,25 @@ def test_groups_with_a_caption_beyond_the_short_caches_are_counted(
     log = Log()
     run(tmp_path / "plain", log=log, update=OfAnyLength())
     assert all("rollout/outgrown" not in row for row in log.rows)
+
+
+def test_a_step_is_told_with_what_the_judge_was_asked_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scored, judged = Collector.scored, list[int]()
+
+    def asked(collector: Collector, draw: Any) -> StepRollout:
+        for _ in range(draw.step + 1):
+            collector.session.statistics.__self__.judgement("judge", None)
+        return scored(collector, draw)
+
+    class OfTheJudge(Log):
+        def step(self, report: Any) -> None:
+            judged.append(report.judge.judged)
+
+    monkeypatch.setattr(Collector, "scored", asked)
+    run(tmp_path, log=OfTheJudge())
+    assert judged == [1, 2, 3, 4]
 
 
 def test_a_reward_without_components_cannot_be_normalised_by_component(tmp_path: Path) -> None:
@@ -547,6 +568,26 @@ def test_parameters_that_are_no_numbers_are_neither_logged_nor_saved(tmp_path: P
     assert [row["step"] for row in log.rows] == [1, 2]
     with Checkpointer(tmp_path, read_only=True) as checkpoints:
         assert checkpoints.steps() == [1, 2]
+
+
+def test_training_is_not_over_before_its_last_checkpoint_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What comes then, as an evaluation and the summary, would take hours or call the run complete."""
+    train, done = Training.run, list[TrainState]()
+
+    def full(checkpoints: Checkpointer) -> None:
+        raise DiskError("no space left")
+
+    def watched(training: Training, state: TrainState) -> TrainState:
+        done.append(train(training, state))
+        return done[-1]
+
+    monkeypatch.setattr(Checkpointer, "wait", full)
+    monkeypatch.setattr(Training, "run", watched)
+    with pytest.raises(DiskError):
+        run(tmp_path)
+    assert not done
 
 
 @pytest.mark.parametrize("kind", [Stopped, TrainingStopped])

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from vcap_jax.configuration import plain_settings
-from vcap_jax.report.arms import arms_of, find_runs, read_run
+from vcap_jax.report.arms import REWARD, arms_of, find_runs, read_run, reward_ends
 from vcap_jax.report.arms_page import _curves, _draw, as_text, write_arms_page
 from vcap_jax.report.charts import small_multiples
 from vcap_jax.report.evaluations import Results
 from vcap_jax.report.intervals import Value
-from vcap_jax.report.metrics import MetricsWriter
+from vcap_jax.report.metrics import MetricsWriter, Row
 from vcap_jax.report.run_folder import RunFolderError
 from vcap_jax.run.config import RunConfig
 from vcap_jax.system.json_values import as_object
@@ -162,6 +162,11 @@ def test_a_step_without_a_reward_and_a_figure_of_nothing_leave_the_others(tmp_pa
     assert (reward.start, reward.now, reward.runs) == (pytest.approx(0.015), pytest.approx(0.195), 2)
     assert (coverage.now, coverage.runs) == (0.5, 1)
     assert "nan" not in as_text([arm])
+
+
+def test_a_tenth_is_of_the_steps_that_have_a_reward() -> None:
+    rows: list[Row] = [{"step": step, REWARD: step if step > 10 else math.nan} for step in range(1, 21)]
+    assert reward_ends(rows) == (11, 20)
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from vcap_jax.report.evaluations import START, TRAINED, Results, evaluations_of, forget_after
+from vcap_jax.report.intervals import Value
 from vcap_jax.report.run_folder import RunFolder
 
 
@@ -51,6 +52,15 @@ def test_evaluations_of_steps_that_are_done_again_are_forgotten(folder: RunFolde
 def test_those_of_steps_that_are_not_done_again_stay(folder: RunFolder, step: int, gone: int) -> None:
     assert len(forget_after(folder, step, total=20)) == 2 * gone
     assert forget_after(folder, step, total=20) == ()
+
+
+@pytest.mark.parametrize(("items", "share"), [(8, 0.25), (0, 0.0)])
+def test_metrics_have_the_values_and_the_share_that_failed(items: int, share: float) -> None:
+    value = Value(value=0.5, low=0.4, high=0.6, n=6, method="")
+    found = Results(
+        evaluator="mine", when="step-5", step=5, metrics={"f1": value}, items=items, failed=items // 4
+    )
+    assert found.columns() == {"eval/mine/f1": 0.5, "eval/mine/failed": share}
 
 
 def test_a_run_without_evaluations_has_none_to_forget(tmp_path: Path) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import pytest
 
-from vcap_jax.report.world_facts import count_captions, fact_metrics
+from vcap_jax.report import world_facts
+from vcap_jax.report.world_facts import count_captions, fact_list, fact_metrics
 from vcap_jax.world.captions import full_caption
-from vcap_jax.world.facts import scene_facts
+from vcap_jax.world.facts import caption_claims, scene_facts
 from vcap_jax.world.image_scenes import sample_image_scene
 
 SCENES = {f"s{n}": sample_image_scene(0, n) for n in range(3)}
@@ -47,3 +50,21 @@ def test_a_scene_that_occurs_twice_in_a_step_counts_twice() -> None:
         "facts/hallucination": 0.0,
         "facts/invented_share": 0.0,
     }
+
+
+def test_a_list_of_facts_has_what_is_right_wrong_and_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene, caption, facts = SCENES["s0"], FULL["s0"], dict(scene_facts(SCENES["s0"]))
+    slot, _ = caption_claims(scene, caption)[0]
+
+    def verdicts(caption: str) -> Counter[str]:
+        return Counter(fact.verdict for fact in fact_list(scene, caption))
+
+    assert verdicts(caption) == {"true": len(facts)}
+    assert verdicts("") == {"missing": len(facts)}
+    monkeypatch.setattr(world_facts, "scene_facts", lambda _: {**facts, slot: "another"})
+    assert verdicts(caption) == {"true": len(facts) - 1, "false": 1, "missing": 1}
+    # What the pixels leave open is no fact, and no claim about it is wrong.
+    del facts[slot]
+    monkeypatch.setattr(world_facts, "scene_facts", lambda _: facts)
+    monkeypatch.setattr(world_facts, "scene_undecided", lambda _: frozenset({slot}))
+    assert verdicts(caption) == {"true": len(facts)}
