@@ -76,15 +76,20 @@ def test_a_caption_that_is_asked_for_again_is_drawn_as_the_first_time(tmp_path: 
 def test_several_are_drawn_with_seeds_of_their_own_and_failures_are_told(tmp_path: Path) -> None:
     paths = write_pictures(tmp_path, 2)
     captioning = Captioning()
-    with served(captioning) as url, load(url, "judge.max_tries=1") as captioner:
-        (first,) = captioner.stream([paths[0]], n=3, temperature=0.6)
-        assert len(set(first.texts)) == 3
+    with served(captioning) as url, load(url, "judge.max_tries=2") as captioner:
+        first, second = sorted(
+            captioner.stream(paths, n=3, temperature=0.6), key=lambda caption: caption.index
+        )
+        assert len(set(first.texts)) == len(set(second.texts)) == 3
         assert {body["temperature"] for body in captioning.bodies} == {0.6}
-        assert len({body["seed"] for body in captioning.bodies}) == 3
+        assert len({body["seed"] for body in captioning.bodies}) == 6
         captioning.speechless = {first.text.split()[1].rstrip(",")}
+        captioning.bodies.clear()
         found = sorted(captioner.stream(paths), key=lambda caption: caption.index)
     assert "empty_answer" in str(found[0].failure)
     assert found[1].failure is None
+    # Whoever is asked again is asked by the same rules.
+    assert [body["temperature"] for body in captioning.bodies] == [0.0] * 3
 
 
 def test_thoughts_are_no_caption(tmp_path: Path) -> None:

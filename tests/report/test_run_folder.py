@@ -221,6 +221,9 @@ def test_judgements_are_work(tmp_path: Path) -> None:
         store.execute("CREATE TABLE judgements (key TEXT)")
         store.execute("INSERT INTO judgements VALUES ('a')")
     assert RunFolder(tmp_path).begun
+    # What cannot be read may hold some.
+    (tmp_path / "judgements.sqlite").write_bytes(b"torn" * 1000)
+    assert RunFolder(tmp_path).begun
 
 
 def test_a_run_that_another_process_is_about_to_begin_is_left_alone(tmp_path: Path) -> None:

@@ -17,6 +17,8 @@ from flax import nnx
 
 from tests.tiny_policy import CONFIG as MODEL
 from tests.tiny_policy import END, tiny_model, tiny_prompts
+from vcap_jax.models.lora import LoraConfig, attach
+from vcap_jax.models.policy import split_adapters
 from vcap_jax.models.qwen3_vl.config import Qwen3VLConfig
 from vcap_jax.models.qwen3_vl.family import RULES
 from vcap_jax.models.qwen3_vl.inputs import VisualFeatures
@@ -24,7 +26,7 @@ from vcap_jax.models.qwen3_vl.model import Qwen3VL
 from vcap_jax.parallel.host_memory import free
 from vcap_jax.parallel.sharding import MeshConfig, Placement
 from vcap_jax.plan.hlo import parse
-from vcap_jax.rollout.placement import RolloutPlacement, local_mesh, mesh_of
+from vcap_jax.rollout.placement import RolloutPlacement, local_mesh, mesh_of, own_types
 from vcap_jax.rollout.sampler import GroupSampler, RolloutConfig
 from vcap_jax.rollout.sampling import SamplingConfig
 from vcap_jax.rollout.slots import Outgrown, PromptGroups, Slots
@@ -199,6 +201,16 @@ def test_the_copy_is_in_the_type_of_the_products_and_the_vision_tower_is_left() 
     text = jax.tree.leaves((placed.layers, placed.rest["text"]))
     assert {leaf.dtype for leaf in text} == {jnp.dtype(jnp.bfloat16)}
     assert {leaf.dtype for leaf in jax.tree.leaves(visual)} == {jnp.dtype(jnp.float32)}
+
+
+def test_adapters_go_to_each_process_as_they_are_trained() -> None:
+    """They may be added to a matrix in float32 (``lora.Additions``); rounded, they would draw by other weights."""
+    whole = tiny_model()
+    types = jax.tree.leaves(own_types(*nnx.split(whole), "bfloat16"))
+    assert jnp.dtype(jnp.bfloat16) in types
+    attach(whole, LoraConfig(rank=2))
+    graphdef, adapters, _ = split_adapters(whole)
+    assert set(jax.tree.leaves(own_types(graphdef, adapters, "bfloat16"))) == {jnp.dtype(jnp.float32)}
 
 
 def test_a_tensor_axis_that_does_not_fit_is_refused() -> None:

@@ -147,7 +147,7 @@ def test_a_server_that_keeps_its_memory_is_an_error_and_one_that_is_gone_is_told
                 run(work)
 
 
-def test_a_server_that_stays_asleep_or_is_another_is_an_error() -> None:
+def test_a_server_that_stays_asleep_or_awake_or_is_another_is_an_error() -> None:
     async def asleep(_: web.Request) -> web.Response:
         return web.json_response({"is_sleeping": True})
 
@@ -159,6 +159,15 @@ def test_a_server_that_stays_asleep_or_is_another_is_an_error() -> None:
         pytest.raises(SleepModeError, match="still sleeps after /wake_up"),
     ):
         run(mode.wake_up())
+
+    async def awake(_: web.Request) -> web.Response:
+        return web.json_response({"is_sleeping": False})
+
+    with (
+        served([web.get("/is_sleeping", awake), web.post("/sleep", done)]) as (mode, run, _),
+        pytest.raises(SleepModeError, match="is awake after /sleep"),
+    ):
+        run(mode.sleep(1))
 
     async def page(_: web.Request) -> web.Response:
         return web.Response(text="<html>")
