@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -53,7 +54,8 @@ def programs(graphdef, **objective) -> UpdatePrograms:
     return UpdatePrograms(graphdef, config, optax.sgd(0.1), temperature=0.7, logprob_chunk=4)
 
 
-def gradients(parts, captions, micro_size):
+def gradients(parts, captions, micro_size, weights=None):
+    """weights: for captions of another engine."""
     graphdef, trainable, frozen = parts
     update, prompts = programs(graphdef), tiny_prompts(GROUPS)
     anchor = jax.tree.map(lambda x: x * 1.1, trainable)
@@ -66,7 +68,7 @@ def gradients(parts, captions, micro_size):
         )
         reference = update.logprobs(anchor, frozen, prompt, feature, caption.tokens)
         total, share, _ = update.accumulate(
-            trainable, frozen, total, prompt, feature, caption, totals, None, reference
+            trainable, frozen, total, prompt, feature, caption, totals, None, reference, weights
         )
         metrics.append(share)
     return total, {key: sum(float(share[key]) for share in metrics) for key in metrics[0]}
@@ -89,6 +91,13 @@ def test_micro_batches_add_up(parts, captions, whole):
     cut, cut_metrics = gradients(parts, captions, 1)
     close(cut, gradient)
     assert cut_metrics == pytest.approx(metrics, rel=1e-4, abs=1e-6)
+
+
+def test_captions_of_another_engine_count_by_their_weights(parts, captions):
+    """With weights of 0 only the reference policy is left, as without advantages."""
+    weightless, _ = gradients(parts, captions, GROUPS, jnp.zeros(captions.tokens.shape))
+    flat = replace(captions, advantages=jnp.zeros_like(captions.advantages))
+    close(weightless, gradients(parts, flat, GROUPS)[0])
 
 
 @pytest.fixture(scope="module")

@@ -19,6 +19,7 @@ from tests.tiny_policy import END, VOCABULARY, tiny_model, tiny_prompts
 from vcap_jax.grpo.advantages import AdvantageConfig, GroupAdvantages, group_advantages
 from vcap_jax.grpo.ahead import kept_step, known_step
 from vcap_jax.grpo.config import GRPOConfig
+from vcap_jax.grpo.mismatch import Moments, mismatch_moments
 from vcap_jax.grpo.objective import ObjectiveConfig, StepTotals, caption_mask, grpo_loss, step_totals
 from vcap_jax.grpo.programs import CaptionBatch, UpdatePrograms
 from vcap_jax.grpo.records import GroupRecord, StepRollout
@@ -280,10 +281,12 @@ class Prompt(NamedTuple):
 class Counting:
     """Programs of a policy that is one number, whose log-probabilities are it, and whose gradient is 1 for each
     micro-batch. seen: parameter, what the gradient is added to, and the log-probability it is held against; given: the
-    captions and the step's totals."""
+    captions and the step's totals; weights: of captions of another engine, where it is told that they are."""
 
     seen: list[tuple[float, float, float | None]] = field(default_factory=list)
     given: list[tuple[CaptionBatch, StepTotals]] = field(default_factory=list)
+    weights: list[jax.Array | None] = field(default_factory=list)
+    another_engine: bool = False
 
     def logprobs(self, params: Any, frozen: Any, prompt: Any, features: Any, tokens: Any) -> jax.Array:
         return jnp.full(tokens.shape, params, jnp.float32)
@@ -292,11 +295,16 @@ class Counting:
         return jnp.zeros_like(params)
 
     def accumulate(self, params: Any, frozen: Any, gradients: Any, *rest: Any) -> Any:
-        _, _, batch, totals, before, _, _ = rest
+        _, _, batch, totals, before, _, weights = rest
+        self.weights.append(weights)
         held = None if before is None else float(before.max())
         self.seen.append((float(params), float(gradients), held))
         self.given.append((batch, totals))
         return gradients + 1, {"loss": params}, None
+
+    def rollout_weights(self, params: Any, *rest: Any) -> tuple[jax.Array, Moments]:
+        tokens = rest[-1].tokens.astype(jnp.float32)
+        return tokens * params, mismatch_moments(tokens, tokens, jnp.ones(tokens.shape, bool))
 
     def apply(self, state: TrainState, gradients: Any) -> Any:
         return TrainState(state.step + 1, state.params + gradients, ()), {"grad_norm": gradients}
@@ -310,7 +318,7 @@ class Counting:
             frozen=None,
             reference=None,
             placement=Placement.build(MeshConfig(), jax.devices()[:1]),
-            rollout_weights=None,
+            rollout_weights=self.rollout_weights if self.another_engine else None,
         )
         lengths = np.array([[3, 1], [2, 2], [4, 3], [1, 4]], np.int32)
         groups = [
@@ -339,6 +347,19 @@ def test_further_updates_with_the_same_captions_keep_to_the_policy_that_drew(ite
     assert (int(state.step), float(state.params)) == (iterations, 5.0 + 2 * iterations)
     # Those of the last.
     assert metrics == {"loss": 2 * (5.0 + 2 * (iterations - 1)), "grad_norm": 2.0}
+
+
+def test_captions_of_another_engine_have_the_weights_of_before_the_first_update() -> None:
+    """Each micro-batch its own; captions of the JAX sampler have none."""
+    plain, programs = Counting(), Counting(another_engine=True)
+    for counting in (plain, programs):
+        counting.updated(GRPOConfig(num_iterations=2), (1, 2))
+    assert plain.weights == [None] * 4
+    # Five, the parameter, times the tokens, which are the group's index.
+    assert [np.unique(np.asarray(weights)[..., :4]).tolist() for weights in programs.weights] == [
+        [5.0],
+        [10.0],
+    ] * 2
 
 
 def test_a_process_updates_with_its_own_groups_and_the_totals_of_all() -> None:

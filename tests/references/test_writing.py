@@ -149,6 +149,22 @@ def test_answers_stand_behind_the_references(tmp_path: Path) -> None:
         write_pool(tmp_path / "plain.jsonl", Writer(questions=2), SAMPLES)
 
 
+@pytest.mark.parametrize(("segments", "questions"), [(2, 3), (3, 2)])
+def test_windows_and_answers_of_different_numbers_stay_with_their_samples(
+    tmp_path: Path, segments: int, questions: int
+) -> None:
+    pool = write_pool(tmp_path / "pool.jsonl", Writer(segments=segments, questions=questions), SAMPLES)
+    assert pool is not None
+    for entry in pool.entries():
+        windows = [text for segment in entry.segments for text in segment.references]
+        assert windows == [f"{entry.id} window {k}" for k in range(segments)]
+        answered = [k for k in range(questions) if (entry.id, k) != ("v1", 0)]
+        assert entry.references[0].splitlines() == [
+            f"{entry.id} one",
+            *(f"Its {entry.id} answer {k}." for k in answered),
+        ]
+
+
 def test_of_a_sample_without_a_reference_nothing_more_is_asked(tmp_path: Path) -> None:
     """It was told once for itself, and once for each window and question."""
     seen: list[tuple[str, list[str]]] = []
