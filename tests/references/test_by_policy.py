@@ -16,7 +16,12 @@ from vcap_jax.data import examples
 from vcap_jax.data.errors import MediaError
 from vcap_jax.data.pipeline import BadSample
 from vcap_jax.references.beside import Asking
-from vcap_jax.references.by_policy import configured_writer, policy_writer, reference_rollout
+from vcap_jax.references.by_policy import (
+    configured_writer,
+    policy_writer,
+    reference_rollout,
+    reference_seed,
+)
 from vcap_jax.references.writers import CaptionWriter
 from vcap_jax.references.writing import Shard, write_pool
 from vcap_jax.report.run_folder import RunFolder
@@ -27,6 +32,24 @@ from vcap_jax.run.setup import Prepared, prepare
 from vcap_jax.world.video_grammar import parse_video
 
 ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_references_are_drawn_as_they_are_asked_for_and_else_as_in_the_rollout() -> None:
+    plain = ["rollout.max_completion_length=90", "rollout.sampling.temperature=0.9", "seed=3"]
+    asked = [
+        "references.per_sample=4",
+        "references.max_completion_length=40",
+        "references.sampling={temperature: 0.5}",
+    ]
+    drawn = [reference_rollout(load_config(RunConfig, [], [*plain, *more])) for more in ([], asked)]
+    assert [(one.group_size, one.max_completion_length, one.sampling.temperature) for one in drawn] == [
+        (1, 90, 0.9),
+        (4, 40, 0.5),
+    ]
+    # Two runs of different seeds have references of their own, and none is drawn with a step's numbers.
+    seeds = [reference_seed(load_config(RunConfig, [], [f"seed={seed}"])) for seed in (0, 3)]
+    assert seeds[1] - seeds[0] == 3
+    assert min(seeds) > 10**6
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from vcap_jax.data.media import TimeWindow
 from vcap_jax.data.pipeline import BadSample
 from vcap_jax.data.references import Provenance, ReferencePool, asked_digest
 from vcap_jax.parallel.processes import Processes
-from vcap_jax.references import remember_pool, write_shared_pool
+from vcap_jax.references import remember_pool, write_shared_pool, writing
 from vcap_jax.references.writing import PoolError, Shard, Written, earlier_pools, write_pool
 from vcap_jax.run.config import RunConfig
 from vcap_jax.system.shutdown import Stopped, requested
@@ -392,6 +392,25 @@ def test_a_run_finds_the_pool_that_it_began_with_though_samples_were_tried_again
         remember_pool(ctx, now, str(path))
     path.write_bytes(first_file)  # the remedy
     remember_pool(ctx, ReferencePool.read(path), str(path))
+
+
+def test_a_second_try_that_is_stopped_leaves_no_sample_with_a_part_of_its_windows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, stopped = tmp_path / "pool.jsonl", list[bool]()
+    monkeypatch.setattr(writing, "requested", lambda: bool(stopped))
+
+    class Signalled(Writer):
+        def windows(self, samples, indices, skip, on_bad):
+            yield next(super().windows(samples, indices, skip, on_bad))
+            stopped.append(True)
+
+    assert write_pool(path, Half(), SAMPLES) is not None
+    pool = write_pool(path, Signalled(), SAMPLES, retry_failed=True)
+    assert pool is not None
+    assert [(entry.id, len(entry.segments)) for entry in pool.entries()] == [
+        (f"v{index}", 2) for index in (0, 2, 4, 6)
+    ]
 
 
 @pytest.mark.parametrize("segments", [0, 2])
