@@ -16,7 +16,7 @@ from vcap_jax.data.errors import ManifestError, StorageError
 from vcap_jax.data.manifest import Sample
 from vcap_jax.data.media import TimeWindow
 from vcap_jax.data.pipeline import BadSample
-from vcap_jax.data.references import Provenance, ReferencePool, asked_digest
+from vcap_jax.data.references import PoolEntry, Provenance, ReferencePool, asked_digest
 from vcap_jax.parallel.processes import Processes
 from vcap_jax.references import remember_pool, write_shared_pool, writing
 from vcap_jax.references.writing import PoolError, Shard, Written, earlier_pools, write_pool
@@ -392,6 +392,16 @@ def test_a_run_finds_the_pool_that_it_began_with_though_samples_were_tried_again
         remember_pool(ctx, now, str(path))
     path.write_bytes(first_file)  # the remedy
     remember_pool(ctx, ReferencePool.read(path), str(path))
+
+
+def test_other_references_of_the_same_samples_are_not_those_that_a_run_began_with(tmp_path: Path) -> None:
+    ctx = bare_context(RunConfig(), tmp_path / "run")
+    ctx.folder.root.mkdir()
+    began, other = (ReferencePool([PoolEntry(id="a", references=(text,))]) for text in ("one", "another"))
+    remember_pool(ctx, began, "pool.jsonl")
+    remember_pool(ctx, began, "moved.jsonl")
+    with pytest.raises(PoolError, match=r"began with the captions of pool\.jsonl"):
+        remember_pool(ctx, other, "pool.jsonl")
 
 
 def test_a_second_try_that_is_stopped_leaves_no_sample_with_a_part_of_its_windows(
