@@ -14,6 +14,7 @@ from vcap_jax.models.errors import CheckpointError, InputError
 from vcap_jax.models.family import VisualBudget
 from vcap_jax.models.message import ImagePart, TextPart, VideoPart
 from vcap_jax.models.qwen3_vl.processing import Processor
+from vcap_jax.models.qwen3_vl.processing.chat_template import SPECIAL_TOKENS
 from vcap_jax.models.qwen3_vl.processing.settings import ImageSettings, VideoSettings
 from vcap_jax.system.errors import VCapError
 
@@ -186,6 +187,23 @@ def test_a_damaged_file_is_named_in_a_line(folder: Path, name: str, text: str) -
     with pytest.raises(VCapError, match=re.escape(name)) as raised:
         Processor.from_pretrained(folder)
     assert "\n" not in str(raised.value)
+
+
+def test_a_folder_without_its_tokenizer_is_told_what_it_lacks(folder: Path, processor: Processor) -> None:
+    model = json.loads((folder / "tokenizer.json").read_text())["model"]
+    (folder / "tokenizer.json").unlink()
+    with pytest.raises(
+        CheckpointError, match=r"copy tokenizer\.json \(or vocab\.json and merges\.txt\) into it"
+    ):
+        Processor.from_pretrained(folder)
+    (folder / "vocab.json").write_text(json.dumps(model["vocab"]))
+    with pytest.raises(CheckpointError, match=r"copy tokenizer\.json \(or merges\.txt\) into it"):
+        Processor.from_pretrained(folder)
+    # Qwen publishes these two as well, and they are enough.
+    (folder / "merges.txt").write_text("\n".join(map(" ".join, model["merges"])))
+    named = {"tokenizer_class": "Qwen2Tokenizer", "extra_special_tokens": SPECIAL_TOKENS}
+    (folder / "tokenizer_config.json").write_text(json.dumps(named))
+    assert Processor.from_pretrained(folder).image_token_id == processor.image_token_id
 
 
 def test_of_several_chat_templates_the_processors_own_is_taken(folder: Path) -> None:

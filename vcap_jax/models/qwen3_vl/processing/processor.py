@@ -50,6 +50,8 @@ if TYPE_CHECKING:
 _THINKS = "<think>"
 """What the template of a Thinking checkpoint begins an answer with."""
 _GENERATION = "generation_config.json"
+_TOKENIZER = "tokenizer.json"
+_TOKENIZER_IN_TWO = ("vocab.json", "merges.txt")
 _AS_IT_IS = VisualBudget()
 _VISUAL = (IMAGE_PAD, VIDEO_PAD, VISION_START, VISION_END)
 _PLACEHOLDER = re.compile(f"{re.escape(IMAGE_PAD)}|{re.escape(VIDEO_PAD)}")
@@ -137,6 +139,7 @@ class Processor:
             raise FileNotFoundError(
                 f"{folder} is not a folder: give a local checkpoint in Hugging Face format"
             )
+        _check_tokenizer_files(folder)
         try:
             tokenizer = transformers().AutoTokenizer.from_pretrained(str(folder))
         except Exception as error:  # whatever the library makes of files that are missing or damaged
@@ -340,7 +343,8 @@ class Processor:
         wrong = [f"{k} {a} and {b}" for k, (a, b) in expected.items() if a is not None and a != b]
         if wrong:
             raise CheckpointError(
-                f"{path} and the tokenizer or preprocessor files disagree: {', '.join(wrong)}"
+                f"{path} and the tokenizer or preprocessor files disagree: {', '.join(wrong)}; restore this "
+                "checkpoint's own"
             )
         text = as_object(config.get("text_config", {}), f"{path}: text_config")
         rows, tokens = text.get("vocab_size"), len(self.tokenizer)
@@ -354,6 +358,15 @@ class Processor:
                 f"{folder / _GENERATION}: eos_token_id names {none}, but text_config.vocab_size is {rows}, and no "
                 "caption could end so: restore the file from the checkpoint"
             )
+
+
+def _check_tokenizer_files(folder: Path) -> None:
+    """Without them the library makes an almost empty tokenizer, and says nothing."""
+    other = [name for name in _TOKENIZER_IN_TWO if not (folder / name).is_file()]
+    if other and not (folder / _TOKENIZER).is_file():
+        raise CheckpointError(
+            f"{folder} has no tokenizer: copy {_TOKENIZER} (or {' and '.join(other)}) into it from the checkpoint"
+        )
 
 
 def _chat_template(folder: Path) -> str | None:
