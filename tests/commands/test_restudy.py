@@ -43,6 +43,7 @@ def test_what_other_weights_change_is_told_and_every_candidate_has_a_line(tmp_pa
     assert done.returncode == 0, done.stderr
     first, second = map(json.loads, out.read_text().splitlines())
     assert (first["was"], first["reward"], first["group"]) == (0.78, 1.08, 3)
+    assert first["step"] == 1  # as the run's own files number it
     assert (second["place"], second["reward"]) == (1, None)
     summary = (
         "2 candidates of 1 steps, 1 of them without a stored answer that they need (reward null); 2 without a local "

@@ -192,8 +192,14 @@ def whole(asked: GroupForReward, *candidates: Any, **changes: Any) -> GroupScore
     [
         (lambda g: None, "a NoneType, not GroupScores"),
         (lambda g: [1.0, 0.5], "a list, not GroupScores"),
-        (lambda g: whole(g, GOOD, GOOD, sample_id="b"), "the scores of sample 'b' in step 0"),
-        (lambda g: whole(g, GOOD, GOOD, step=7), "the scores of sample 'a' in step 7"),
+        (
+            lambda g: whole(g, GOOD, GOOD, sample_id="b"),
+            "gave the scores of sample 'b': hand on the group's own sample_id",
+        ),
+        (
+            lambda g: whole(g, GOOD, GOOD, step=1),
+            "gave scores of step=1: hand on the group's own, which counts from 0 and is 0",
+        ),
         (lambda g: whole(g, candidates=[GOOD, GOOD]), "a list as candidates, not a tuple"),
         (lambda g: whole(g, GOOD), "1 scores for 2 captions"),
         (lambda g: whole(g, GOOD, 0.5), "a float, not a CandidateScore, for caption 1 of 2"),

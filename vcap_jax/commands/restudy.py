@@ -85,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _line(row: Restudied) -> JsonDict:
     c = row.candidate
     return {
-        "step": c.step,
+        "step": c.step + 1,  # as metrics.jsonl and samples.jsonl count; the store counts from 0
         "id": c.sample_id,
         "group": c.group,
         "place": c.index,

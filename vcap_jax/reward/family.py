@@ -181,8 +181,10 @@ def _misfit_scores(scores: object, group: GroupForReward) -> str | None:
     caption, of the types that metrics, store and other processes rely on."""
     if not isinstance(scores, GroupScores):
         return f"a {_type(scores)}, not GroupScores"
-    if (scores.sample_id, scores.step) != (group.sample_id, group.step):
-        return f"the scores of sample {scores.sample_id!r} in step {scores.step}, which was not asked for"
+    if scores.sample_id != group.sample_id:
+        return f"the scores of sample {scores.sample_id!r}: hand on the group's own sample_id"
+    if scores.step != group.step:
+        return f"scores of step={scores.step!r}: hand on the group's own, which counts from 0 and is {group.step}"
     if not is_a(scores.candidates, tuple):
         return f"a {_type(scores.candidates)} as candidates, not a tuple of CandidateScore"
     if len(scores.candidates) != len(group.captions):

@@ -27,7 +27,8 @@ class GroupPrompt:
     """What the captions of a group are held against; known before any of them is.
 
     step, index: of the training step and in it, among the groups of all processes; together they name the group, where
-        ``sample_id`` may occur more than once.
+        ``sample_id`` may occur more than once. Both count from 0: of the steps that metrics and messages number from 1,
+        this is the one before.
     reference: the caption that this step compares with; None only where the family uses none.
     references: all that the pool has of the sample, for families that compare with every one.
     reference_segments: the reference pool's own segments of a video, for ``local.reference: segment``.

@@ -87,7 +87,7 @@ class Judgement:
 class StoredCandidate:
     """One candidate of a group and where its verdicts are.
 
-    group: index of its group in the step, of all processes.
+    step, group: from 0; of its group the place in the step, among those of all processes.
     index: in the group. family: what ``reward.family`` was. components: by the family's names.
     verdicts: by pass ("global", "local") the key of a judgement; None for a text that was worth 0 unasked;
         "" for a judgement that failed.
