@@ -231,6 +231,14 @@ def whole(asked: GroupForReward, *candidates: Any, **changes: Any) -> GroupScore
         ),
         (lambda g: whole(g, GOOD, GOOD, full_reward="1"), "a full_reward of type str, not"),
         (lambda g: whole(g, GOOD, GOOD, full_reward=np.int64(1)), "a full_reward of type int64 (write float"),
+        (
+            lambda g: whole(g, GOOD, CandidateScore(reward=1.5), full_reward=1),
+            "gave the reward 1.5 for caption 1 of 2, which is above the full_reward of 1: give the most",
+        ),
+        (
+            lambda g: whole(g, GOOD, GOOD, full_reward=np.nan),
+            "gave the full_reward nan: give a number, or None",
+        ),
         (lambda g: whole(g, GOOD, GOOD, weights=[1.0]), "weights of type list, not a mapping"),
         (lambda g: whole(g, GOOD, GOOD, weights={"words": "1"}), "weights with 'words' of type str"),
         (
@@ -258,6 +266,16 @@ def test_results_that_are_no_scores_are_named(
     assert message.startswith(f"reward.family '{OWN}:Anything' failed on sample 'a': ")
     assert problem in message
     assert "type float (write" not in message
+
+
+def test_a_full_reward_whose_sum_is_rounded_up_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Floating-point numbers, 0.1 + 0.2 = 0.30000000000000004, and those of a network in float32."""
+    rewards = (0.1 + 0.2, float(np.float32(0.3)), 0.3)
+    assert rewards[1] > rewards[0] > rewards[2]
+    given = {"x": lambda g: whole(g, *(CandidateScore(reward=one) for one in rewards), full_reward=0.3)}
+    monkeypatch.setattr(own_families.Anything, "given", given)
+    with RewardSession(config("Anything"), JudgeConfig(), seed=0) as session:
+        assert session.submit(group("x", "y", "z")).result(GUARD_S).rewards == [*rewards]
 
 
 def test_a_reward_that_is_no_number_ends_the_run() -> None:

@@ -194,9 +194,31 @@ def _misfit_scores(scores: object, group: GroupForReward) -> str | None:
             return f"{problem} for caption {number} of {len(group.captions)}"
     if not is_a(scores.full_reward, float | int | None):
         return f"a full_reward of type {_number(scores.full_reward)}, not float or None"
+    if problem := _misfit_limit(scores):
+        return problem
     if not is_a(scores.window, TimeWindow | None):
         return f"a window of type {_type(scores.window)}, not TimeWindow or None"
     return _misfit_weights(scores)
+
+
+def _misfit_limit(scores: GroupScores) -> str | None:
+    """What keeps ``full_reward`` from being the most that a caption can earn; sums that come to it may be rounded."""
+    full = scores.full_reward
+    if full is None:
+        return None
+    if not math.isfinite(full):
+        return f"the full_reward {full}: give a number, or None where there is no limit"
+    for number, reward in enumerate(scores.rewards):
+        if reward is not None and reward > full and not _same_sum(reward, full):
+            return (
+                f"the reward {reward:.7g} for caption {number} of {len(scores.candidates)}, which is above the "
+                f"full_reward of {full:.7g}: give the most that a caption can earn, or None where there is no limit"
+            )
+    return None
+
+
+def _same_sum(one: float, other: float) -> bool:
+    return math.isclose(one, other, rel_tol=1e-6, abs_tol=1e-9)
 
 
 def _misfit_weights(scores: GroupScores) -> str | None:
@@ -215,7 +237,7 @@ def _misfit_weights(scores: GroupScores) -> str | None:
         if missing := [name for name in scores.weights if name not in candidate.components]:
             return f"no component {missing[0]!r}, which has a weight, {where}"
         total = sum(weight * candidate.components[name] for name, weight in scores.weights.items())
-        if not math.isclose(total, candidate.reward, rel_tol=1e-6, abs_tol=1e-9):
+        if not _same_sum(total, candidate.reward):
             return (
                 f"the reward {candidate.reward:g}, where the weighted components add up to {total:g}, {where}"
             )

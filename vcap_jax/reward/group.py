@@ -117,7 +117,8 @@ class CandidateScore:
 class GroupScores:
     """The group's candidates in the order of its captions.
 
-    full_reward: the most that a candidate of this group could earn; None where the family knows no limit.
+    full_reward: the most that a candidate of this group could earn, and no reward is above it; None where the family
+        knows no limit. What a run takes off later, for the length (``grpo.overlong``), does not count.
     weights: of the components whose weighted sum every reward of the group is, for ``grpo.advantages.per_component``;
         empty where the reward is no such sum.
     window: of a pass over a part of a video, None without one.
