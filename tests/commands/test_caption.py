@@ -157,10 +157,10 @@ def test_words_that_cannot_work_are_refused(
 @pytest.mark.usefixtures("folder")
 def test_what_is_not_there_is_told_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--by", "embedded", "in/999.png"]) == 1
-    assert capsys.readouterr().err == "error: in/999.png does not exist\n"
+    assert capsys.readouterr().err == f"error: in/999.png does not exist in {Path.cwd()}\n"
     assert main(["--by", "nowhere", "in"]) == 1
     assert (
-        "--by nowhere does not exist: give the folder of a checkpoint or of a run\n"
+        f"--by nowhere does not exist in {Path.cwd()}: give the folder of a checkpoint or of a run\n"
         in capsys.readouterr().err
     )
     assert main(["--by", "embedded", "in", "rolout.seed=3"]) == 1

@@ -26,7 +26,7 @@ def test_a_folder_that_holds_no_policy_is_told_of(tmp_path: Path, capsys: pytest
     assert main([str(tmp_path), "--pictures", str(tmp_path / "pictures")]) != 0
     assert str(tmp_path) in capsys.readouterr().err
     assert main(["runs/none", "--pictures", str(tmp_path / "pictures")]) != 0
-    assert "the policy runs/none is no folder on this machine" in capsys.readouterr().err
+    assert f"the policy runs/none is no folder in {Path.cwd()}" in capsys.readouterr().err
 
 
 def test_no_policy_is_probed_before_all_are_there(
@@ -34,7 +34,7 @@ def test_no_policy_is_probed_before_all_are_there(
 ) -> None:
     monkeypatch.setattr(probing, "load_captioner", lambda *_, **__: pytest.fail("a policy was loaded"))
     assert main(["embedded", "runs/none", "--pictures", str(tmp_path)]) != 0
-    assert "the policy runs/none is no folder on this machine" in capsys.readouterr().err
+    assert f"the policy runs/none is no folder in {Path.cwd()}" in capsys.readouterr().err
     assert main(["embedded", "--step", "2", "--pictures", str(tmp_path)]) != 0
     assert "embedded is a single checkpoint, not a run: leave the step out" in capsys.readouterr().err
 

@@ -319,9 +319,12 @@ def test_extends_in_a_circle(tmp_path: Path) -> None:
     assert problem.count("b.yaml") == 1
 
 
-def test_unusable_files(tmp_path: Path) -> None:
+def test_unusable_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "x.yaml"
     assert problems(files=(path,))[0] == f"{path}: cannot be read: no such file or directory"
+    monkeypatch.chdir(tmp_path)
+    told = f"gone.yaml: cannot be read: no such file or directory in {tmp_path}"
+    assert problems(files=(Path("gone.yaml"),))[0] == told
     path.write_text("extends: nowhere.yaml\n")
     assert "nowhere.yaml" in problems(files=(path,))[0]
     path.write_text("steps: [1\n")

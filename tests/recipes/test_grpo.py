@@ -29,6 +29,7 @@ from tests.sleeping import SharedDevices, Sleeper
 from tests.sleeping_judge import SleepingJudge
 from vcap_jax.captioning.captioner import Captioner
 from vcap_jax.configuration import dump_config, load_config
+from vcap_jax.data.errors import ManifestError
 from vcap_jax.data.references import ReferencePool
 from vcap_jax.grpo.update import StepUpdate
 from vcap_jax.grpo.waiting import WaitingState
@@ -472,6 +473,15 @@ def test_a_used_folder_is_refused_without_resume(left_alone, monkeypatch, capsys
     assert end.value.code == 1
     assert f"{left_alone} is not empty" in (said := capsys.readouterr().err)
     assert "--resume" in said
+
+
+def test_a_manifest_that_is_gone_where_a_run_is_resumed_costs_no_wait_for_its_judge(tmp_path, monkeypatch):
+    gone = load_config(RunConfig, [], [f"data.manifest={tmp_path / 'gone.jsonl'}", "mesh.fsdp=1"])
+    folder = RunFolder.open(tmp_path / "run", gone)
+    folder.metrics.write_text('{"step": 1}\n')
+    monkeypatch.setattr(module, "answering_judge", None)
+    with pytest.raises(ManifestError, match=r"gone\.jsonl does not exist"):
+        run(gone, RunFolder(folder.root, resumed=True), say=lambda _: None)
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ import pytest
 from tests.docs.metrics_page import unexplained
 from vcap_jax.configuration import ConfigError
 from vcap_jax.data.config import DataConfig
+from vcap_jax.data.errors import ManifestError
 from vcap_jax.data.references import PoolEntry, ReferencePool
 from vcap_jax.evals.config import EvaluationConfig, EvaluatorConfig
 from vcap_jax.models.buckets import Buckets
@@ -207,6 +208,18 @@ def test_captions_that_cannot_be_learned_are_told_before_any_work(
     assert not (folder.root / "references").exists()
     assert not (folder.root / "references.json").exists()  # corrected, they may be gone on with
     assert not folder.begun
+
+
+def test_captions_that_are_gone_cost_no_wait_for_the_judge(config, tmp_path, monkeypatch) -> None:
+    captions = str(tmp_path / "gone.jsonl")
+    gone = dataclasses.replace(
+        config,
+        data=dataclasses.replace(config.data, heldout=config.data.manifest),
+        sft=dataclasses.replace(config.sft, captions=captions),
+    )
+    monkeypatch.setattr(sft, "answering_judge", None)
+    with pytest.raises(ManifestError, match=r"the pool of captions \S+gone\.jsonl does not exist"):
+        run_sft(gone, RunFolder.open(tmp_path / "run", gone), say=lambda _: None)
 
 
 def test_other_captions_under_the_same_name_are_refused(config, left_alone) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import runpy
 import sys
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -16,7 +18,7 @@ from vcap_jax.data.references import PoolEntry, Provenance, ReferencePool
 from vcap_jax.references.writers import caption_settings
 from vcap_jax.report.run_folder import RunFolder
 from vcap_jax.run.config import RunConfig
-from vcap_jax.run.inputs import InputError, check_checkpoint, check_inputs
+from vcap_jax.run.inputs import InputError, check_checkpoint, check_inputs, check_sources
 from vcap_jax.run.setup import heldout_samples, manifest_samples
 from vcap_jax.system.errors import VCapError
 
@@ -200,6 +202,48 @@ def test_captions_to_learn(manifest: Path) -> None:
     with pytest.raises(ConfigError, match=r"sft\.groups_per_step"):
         check_inputs(settings(manifest), "distillation")
     check_inputs(settings(manifest, *loose), "captions")
+
+
+def test_a_relative_path_is_told_with_the_folder_it_was_sought_in(
+    manifest: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for override, told in (
+        ("data.manifest=gone.jsonl", "the manifest gone.jsonl does not exist in {}: check the path"),
+        ("data.references=gone.jsonl", "the reference pool gone.jsonl does not exist in {}: check"),
+        ("model.path=gone", "model.path gone does not exist in {}: give the folder"),
+        ("model.path=runs/gone", "model.path runs/gone is no folder in {}. If it is a checkpoint of"),
+        ("reward.instructions.image=gone.txt", "instruction 'image': cannot read 'gone.txt' in {}: "),
+    ):
+        with pytest.raises(VCapError, match=re.escape(told.format(tmp_path))):
+            check_inputs(settings(manifest, override))
+
+
+@pytest.mark.parametrize(
+    ("work", "override", "told"),
+    [
+        ("training", "data.manifest=gone.jsonl", "the manifest gone.jsonl does not exist"),
+        ("supervised", "data.manifest=gone.jsonl", "the manifest gone.jsonl does not exist"),
+        ("training", "data.heldout=gone.jsonl", "the manifest gone.jsonl does not exist"),
+        ("training", "data.references=gone.jsonl", "the reference pool gone.jsonl does not exist"),
+        ("supervised", "data.references=gone.jsonl", None),  # nobody is judged
+        ("supervised", "sft.captions=gone.jsonl", "the pool of captions gone.jsonl does not exist"),
+        ("training", "sft.captions=gone.jsonl", None),
+        ("training", "data.manifest=.", None),  # a folder of pictures
+        ("training", "data.manifest=null", None),
+    ],
+)
+def test_what_a_resumed_run_reads_again_is_there(
+    work: Literal["training", "supervised"],
+    override: str,
+    told: str | None,
+    manifest: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with nullcontext() if told is None else pytest.raises(ManifestError, match=told):
+        check_sources(settings(manifest, override), work)
 
 
 def test_all_problems_are_told_at_once(manifest: Path) -> None:

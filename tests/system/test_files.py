@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from vcap_jax.system.files import drop_torn_end, replace_file, tail, write_through
+from vcap_jax.system.files import drop_torn_end, replace_file, tail, where_sought, write_through
 
 
 def test_replacing_a_file_leaves_the_old_one_if_writing_fails(tmp_path: Path) -> None:
@@ -75,3 +75,13 @@ def test_for_a_torn_end_only_the_end_is_read(tmp_path: Path) -> None:
         file.write(b"\ntorn")
     drop_torn_end(path)
     assert path.stat().st_size == (1 << 42) + 1
+
+
+def test_where_a_relative_path_was_sought_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    assert where_sought("a/b") == where_sought(Path("b")) == f" in {here}"
+    assert where_sought(here / "b") == ""
+    here.rmdir()
+    assert where_sought("b") == " in the working folder, which is gone"

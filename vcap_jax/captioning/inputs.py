@@ -17,6 +17,7 @@ from vcap_jax.data.folders import VIDEO_SUFFIXES, ending, image_suffixes, left_o
 from vcap_jax.data.jsonl import address_remedy, is_address, other_format
 from vcap_jax.data.manifest import Sample, file_sample, stream_manifest
 from vcap_jax.system.errors import ProblemsError
+from vcap_jax.system.files import where_sought
 
 MANIFEST_SUFFIXES = frozenset({".jsonl", ".ndjson"})
 
@@ -120,7 +121,7 @@ def _problem(path: Path) -> str | None:
     if is_address(str(path)):
         return f"{path} is an address: {address_remedy(str(path))}"
     if not path.exists():
-        return f"{path} does not exist"
+        return f"{path} does not exist{where_sought(path)}"
     if (unwritable := not_utf8(path)) is not None:
         return unwritable
     if path.is_dir() or path.suffix.lower() in (VIDEO_SUFFIXES | MANIFEST_SUFFIXES | image_suffixes()):

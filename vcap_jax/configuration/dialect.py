@@ -16,6 +16,7 @@ from pathlib import Path
 import yaml
 
 from vcap_jax.configuration.errors import ConfigError, given
+from vcap_jax.system.files import where_sought
 from vcap_jax.system.json_values import JsonDict, JsonValue, as_object
 
 #: A key of a YAML file, not of the schema: the file or files, relative to it, that it builds upon.
@@ -169,7 +170,9 @@ def _layers(path: Path, chain: tuple[Path, ...], laid: set[Path]) -> list[tuple[
         document = parse_yaml(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         wanted = f" (extended by {chain[-1]})" if chain else ""
-        why = error.strerror.lower() if isinstance(error, OSError) and error.strerror else error
+        why = error.strerror.lower() if isinstance(error, OSError) and error.strerror else str(error)
+        if isinstance(error, FileNotFoundError):
+            why += where_sought(path)
         raise ConfigError(f"{path}: cannot be read{wanted}: {why}") from error
     except yaml.YAMLError as error:
         raise ConfigError(f"{path}: is not valid YAML: {error}") from error

@@ -10,7 +10,7 @@ from shlex import quote
 
 from vcap_jax.data.errors import ManifestError
 from vcap_jax.data.folders import VIDEO_SUFFIXES, image_suffixes
-from vcap_jax.system.files import drop_torn_end, last_line
+from vcap_jax.system.files import drop_torn_end, last_line, where_sought
 from vcap_jax.system.json_values import (
     JsonDict,
     JsonObject,
@@ -30,6 +30,17 @@ _TABLES = {
 """What it is called, and what reads it; an id such as 007 must stay a text."""
 
 
+def require_file(path: Path, what: str) -> None:
+    """Raises ManifestError for what is no file of this machine. what: it is called."""
+    if path.is_file():
+        return
+    if is_address(str(path)):
+        raise ManifestError(f"the {what} {path} is an address: {address_remedy(str(path))}")
+    if path.is_dir():
+        raise ManifestError(f"the {what} {path} is a folder: name a file in it")
+    raise ManifestError(f"the {what} {path} does not exist{where_sought(path)}: check the path")
+
+
 def read_objects(path: Path, what: str) -> Iterator[tuple[int, JsonDict]]:
     """Yields (line number from 1, object) for every line that is not blank.
 
@@ -38,12 +49,7 @@ def read_objects(path: Path, what: str) -> Iterator[tuple[int, JsonDict]]:
     Raises ManifestError: no such file, a folder, not UTF-8, a line that is not a JSON object, or one with half of a
     character.
     """
-    if not path.is_file():
-        if is_address(str(path)):
-            raise ManifestError(f"the {what} {path} is an address: {address_remedy(str(path))}")
-        if path.is_dir():
-            raise ManifestError(f"the {what} {path} is a folder: name a file in it")
-        raise ManifestError(f"the {what} {path} does not exist: check the path")
+    require_file(path, what)
     with path.open(encoding="utf-8-sig") as lines:  # some editors begin a file with a byte order mark
         number = 0
         try:

@@ -40,6 +40,7 @@ from vcap_jax.run.checks import check_run
 from vcap_jax.run.config import RunConfig
 from vcap_jax.run.context import RunContext
 from vcap_jax.run.evaluation import Evaluations
+from vcap_jax.run.inputs import check_sources
 from vcap_jax.run.judge import answering_judge, own_data, reward_family, reward_session, reward_settings
 from vcap_jax.run.judge_domain import check_judge_domain
 from vcap_jax.run.keeping_best import best_row
@@ -73,6 +74,7 @@ def run(
     resumed; PeerFailed if another process ended; and the phases' own errors for unusable input.
     """
     check_run(config, processes)
+    processes.on_process_0("files of samples", partial(check_sources, config))
     folder.claim("training")
     family = reward_family(config)
     with ExitStack() as stack:

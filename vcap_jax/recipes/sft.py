@@ -34,6 +34,7 @@ from vcap_jax.run.checks import check_sft_run
 from vcap_jax.run.config import RunConfig
 from vcap_jax.run.context import RunContext
 from vcap_jax.run.evaluation import Evaluations
+from vcap_jax.run.inputs import check_sources
 from vcap_jax.run.judge import answering_judge, own_data, reward_family, reward_session, reward_settings
 from vcap_jax.run.keeping_best import best_row
 from vcap_jax.run.log import SupervisedLog
@@ -65,6 +66,7 @@ def run_sft(
     data, checkpoints and, where samples are held out, of the judge.
     """
     check_sft_run(config, processes)
+    processes.on_process_0("files of samples", partial(check_sources, config, "supervised"))
     folder.claim("supervised")
     with ExitStack() as stack:
         seconds = stack.enter_context(folder.counting_seconds(noted=processes.first))

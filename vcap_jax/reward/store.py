@@ -29,6 +29,7 @@ from vcap_jax.reward.prompts import content_hash
 from vcap_jax.reward.store_schema import VERSION, prepare, version_of
 from vcap_jax.system.closing import Closing
 from vcap_jax.system.errors import VCapError
+from vcap_jax.system.files import where_sought
 from vcap_jax.system.json_values import JsonObject
 
 _BUSY_S = 60.0
@@ -347,7 +348,7 @@ def _connect_to_read(path: Path) -> sqlite3.Connection:
     """Reading, too, makes files beside a store, for locks. Where they cannot be made, as in the folder of another user
     or on a read-only disk, a store without a log is read as a file that nobody writes: all of it is in there."""
     if not path.is_file():
-        raise StoreError(f"{path} does not exist: give the judgements.sqlite of a run")
+        raise StoreError(f"{path} does not exist{where_sought(path)}: give the judgements.sqlite of a run")
     connection = _opened(path, "?mode=ro")
     try:
         version_of(connection)

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Literal
 
 from vcap_jax.system.errors import VCapError
+from vcap_jax.system.files import where_sought
 
 ANALYSIS_KEY = "Analysis"
 QUALITY_KEYS = ("Correctness", "Completeness", "Text Quality")
@@ -115,7 +116,8 @@ def _read(name: str, path: str | None) -> tuple[str, str]:
     try:
         return Path(path).read_text(encoding="utf-8"), path
     except (OSError, UnicodeDecodeError) as error:
-        raise TemplateError(f"instruction {name!r}: cannot read {path!r}: {error}") from error
+        where = where_sought(path) if isinstance(error, FileNotFoundError) else ""
+        raise TemplateError(f"instruction {name!r}: cannot read {path!r}{where}: {error}") from error
 
 
 def load_template(name: str, path: str | None, *placeholders: str) -> str:

@@ -19,6 +19,7 @@ from vcap_jax.configuration import ConfigError
 from vcap_jax.data.errors import ManifestError
 from vcap_jax.data.folders import ending, left_out, media_files
 from vcap_jax.data.holding_out import check_apart
+from vcap_jax.data.jsonl import require_file
 from vcap_jax.data.manifest import Sample, missing_files
 from vcap_jax.data.references import ReferencePool
 from vcap_jax.evals.config import BENCHMARKS, HELDOUT, JUDGED
@@ -42,6 +43,7 @@ from vcap_jax.run.model_loading import PARAMS_FOLDER
 from vcap_jax.run.setup import heldout_samples, manifest_samples
 from vcap_jax.sft.targets import caption_pool
 from vcap_jax.system.errors import ProblemsError, VCapError, problems_of
+from vcap_jax.system.files import where_sought
 
 Work = Literal["training", "supervised", "distillation", "captions", "scores"]
 """What the inputs are for: launch/train.py and self_improve.py, sft.py, distill.py, references.py, score.py."""
@@ -118,6 +120,23 @@ def check_inputs(config: RunConfig, work: Work = "training", *, policy: bool = T
     return notes
 
 
+def check_sources(config: RunConfig, work: Literal["training", "supervised"] = "training") -> None:
+    """Raises ManifestError unless the files of samples, and of what they are compared with or taught, are where the
+    settings say. A run that is resumed looked into them when it began, and reads them again when its judge answers."""
+    data, reward = config.data, config.reward
+    sources = [(data.manifest, "manifest"), (data.heldout, "manifest")]
+    if work == "supervised":
+        sources.append((config.sft.captions, "pool of captions"))
+    if work == "training" or data.holds_out:
+        if reward_family(config).uses_reference(reward):
+            sources.append((data.references, "reference pool"))
+        if reward.family == "vqa":
+            sources.append((reward.vqa.questions, "file of questions"))
+    for path, what in sources:
+        if path is not None and not (what == "manifest" and Path(path).is_dir()):
+            require_file(Path(path), what)
+
+
 def check_policy(config: RunConfig) -> None:
     """Raises ConfigError and the like unless a run can start from ``model.path``, with ``model.lora``."""
     check_checkpoint(config.model.path, config.model.step)
@@ -126,7 +145,8 @@ def check_policy(config: RunConfig) -> None:
     lora = config.model.lora
     if lora is not None and lora.adapter is not None and not (Path(lora.adapter) / CONFIG_FILE).is_file():
         raise ConfigError(
-            f"model.lora.adapter {lora.adapter} has no {CONFIG_FILE}: give a folder in PEFT's format"
+            f"model.lora.adapter {lora.adapter} has no {CONFIG_FILE}{where_sought(lora.adapter)}: give a folder in "
+            "PEFT's format"
         )
 
 
@@ -169,13 +189,14 @@ def _no_checkpoint(path: str, folder: Path, key: str) -> str:
     if folder.exists():
         return f"{key} {path} is a file: give the folder of a checkpoint or of a run"
     if found := _HUB.fullmatch(path):
+        where = " on this machine" if "://" in path else where_sought(path)
         return (
-            f"{key} {path} is no folder on this machine. If it is a checkpoint of the Hugging Face hub, download it "
+            f"{key} {path} is no folder{where}. If it is a checkpoint of the Hugging Face hub, download it "
             f"first: hf download {found[1]} --local-dir FOLDER, and give {key}=FOLDER"
         )
     if "://" in path:
         return f"{key} {path} is an address: download the checkpoint first and give its folder"
-    return f"{key} {path} does not exist: give the folder of a checkpoint or of a run"
+    return f"{key} {path} does not exist{where_sought(path)}: give the folder of a checkpoint or of a run"
 
 
 class _Checks:

@@ -26,6 +26,17 @@ def naming(path: Path) -> Iterator[None]:
         raise
 
 
+def where_sought(path: str | Path) -> str:
+    """What follows "does not exist" of a path: of a relative one " in" and the working folder, from which all are
+    reckoned that a user gives; of another nothing."""
+    if Path(path).is_absolute():
+        return ""
+    try:
+        return f" in {Path.cwd()}"
+    except FileNotFoundError:
+        return " in the working folder, which is gone"
+
+
 def replace_file(path: Path, content: bytes) -> None:
     """Writes a whole file; readers, and whoever comes after a kill, see the old content or the new."""
     write_through(path, lambda temporary: temporary.write_bytes(content))
