@@ -73,6 +73,26 @@ class WithRequired:
     root: Root = Root()
 
 
+@settings
+class Weights:
+    correctness: float = 1.0
+
+
+@settings
+class Reward:
+    weights: Weights = dataclasses.field(default_factory=Weights)
+    options: dict[str, int] = dataclasses.field(default_factory=dict)
+
+
+@settings
+class Rewarded:
+    seed: int = 0
+    max_steps: int = 1
+    reward: Reward = dataclasses.field(default_factory=Reward)
+    optimizer: Optimizer = dataclasses.field(default_factory=Optimizer)
+    judge: Judge = dataclasses.field(default_factory=Judge)
+
+
 def problems(*overrides: str, files: tuple[Path, ...] = (), schema: type = Root) -> tuple[str, ...]:
     with pytest.raises(ConfigError) as caught:
         load_config(schema, files, overrides)
@@ -234,6 +254,29 @@ def test_unknown_keys_in_a_file(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("override", "name", "advice"),
+    [
+        # Whatever is inside of a mapping is its user's.
+        ("reward.optoins={most: 40}", "reward.optoins", "reward.options"),
+        ("reward.optoins.most=40", "reward.optoins", "reward.options"),
+        ("reward.optoins={seed: 3}", "reward.optoins", "reward.options"),
+        ("reward.optoins={a: {seed: 2}}", "reward.optoins", "reward.options"),
+        # Of a section the key that is meant, where there is one.
+        ("reward.weight={corectness: 1}", "reward.weight.corectness", "reward.weights.correctness"),
+        ("reward.weight={zzzz: 1}", "reward.weight", "reward.weights"),
+        # No section here has such a name, but elsewhere one has the key.
+        ("optimizer.judge.address=a", "optimizer.judge.address", "judge.address"),
+        ("zzzz={max_steps: 3}", "zzzz.max_steps", "max_steps"),
+    ],
+)
+def test_of_a_misspelt_key_with_keys_inside_the_one_that_is_wrong_is_told(
+    override: str, name: str, advice: str
+) -> None:
+    (problem,) = problems(override, schema=Rewarded)
+    assert problem == f"{name} (command line): unknown key; the nearest valid key is {advice}"
+
+
 def test_a_key_with_dots_in_a_file_is_told_how_files_nest_it(tmp_path: Path) -> None:
     path = tmp_path / "bad.yaml"
     path.write_text("optimizer.clip: 1\n")
@@ -251,6 +294,8 @@ def test_advice_on_a_list_of_addresses_with_brackets_can_be_followed(given: str)
 def test_nothing_near_lists_the_keys_of_the_section() -> None:
     (problem,) = problems("judge.zzzz=1")
     assert problem.endswith("valid keys here are judge.address, judge.concurrency")
+    (problem,) = problems("judge.zzzz={yyyy: 1}")  # the keys are its own neighbours
+    assert problem.startswith("judge.zzzz (command line): unknown key; valid keys here are judge.address, ")
 
 
 def test_all_problems_at_once(tmp_path: Path) -> None:
@@ -317,6 +362,19 @@ def test_extends_in_a_circle(tmp_path: Path) -> None:
     (problem,) = problems(files=(tmp_path / "a.yaml",))
     assert "in a circle" in problem
     assert problem.count("b.yaml") == 1
+
+
+def test_a_path_or_an_override_in_no_list_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text("name: a\n")
+    for alone in (path, str(path)):
+        kind = type(alone).__name__
+        with pytest.raises(ConfigError, match=f"yaml_paths is a single {kind}: give a list of them, ") as one:
+            load_config(Root, alone)  # type: ignore[arg-type]
+        assert str(one.value).endswith(f"['{path}']")
+    assert load_config(Root, [str(path)]).name == "a"
+    with pytest.raises(ConfigError, match=r"overrides is a single str: give a list of them, \['steps=3'\]"):
+        load_config(Root, [path], "steps=3")
 
 
 def test_unusable_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

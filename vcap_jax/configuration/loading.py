@@ -42,8 +42,13 @@ def load_config(schema: type[T], yaml_paths: Iterable[str | Path] = (), override
 
     Raises:
         ConfigError: naming every unknown key (with the nearest valid one), ill-typed or missing value, value out of
-            bounds or against a rule of its section, unreadable file and circular ``extends``.
+            bounds or against a rule of its section, unreadable file and circular ``extends``; for a path or override
+            that is in no list.
     """
+    # A text would be taken letter by letter.
+    for name, one in (("yaml_paths", yaml_paths), ("overrides", overrides)):
+        if isinstance(one, str | Path):
+            raise ConfigError(f"{name} is a single {type(one).__name__}: give a list of them, [{str(one)!r}]")
     problems: list[str] = []
     layers = read_layers(find_config(Path(path)) for path in yaml_paths)
     for override in overrides:
@@ -241,12 +246,34 @@ def _item_section(annotation: object) -> type | None:
 
 
 def _unknown(schema: type, path: str, key: str, value: object, siblings: list[str]) -> tuple[str, bool, str]:
-    """key: the last of the path, as it is written. value: what is given there; inside of a section with a wrong name,
-    the key may be the one that is known."""
-    while isinstance(value, Mapping) and len(value) == 1:
-        (inside,) = value
-        path, value = f"{path}.{inside}", value[inside]
-    advice = nearest_key(path, siblings, dotted_paths(schema))
+    """key: the last of the path, as it is written. value: what is given there."""
+    path, nearest = _nearest(path, value, siblings, dotted_paths(schema))
+    advice = (
+        f"the nearest valid key is {nearest}" if nearest else f"valid keys here are {', '.join(siblings)}"
+    )
     if "." in key:
         advice += f"; a file nests keys: {key.replace('.', ': {')}: ...{'}' * key.count('.')}"
     return path, False, f"unknown key; {advice}"
+
+
+def _nearest(
+    path: str, value: object, siblings: Sequence[str], everywhere: Sequence[str]
+) -> tuple[str, str | None]:
+    """Which key of a path with an unknown one to tell of, and the valid one that is meant. A single key inside of a
+    section with a wrong name is told with it; what is inside of anything else is no key of this project."""
+    inside = [path]
+    while isinstance(value, Mapping) and len(value) == 1:
+        (name,) = value
+        inside.append(f"{inside[-1]}.{name}")
+        value = value[name]
+    if (found := nearest_key(path, siblings)) is None:
+        # The section may be another one, or made up, and the key one that stands elsewhere.
+        named = ((deep, nearest_key(deep, siblings, everywhere)) for deep in reversed(inside))
+        return next(((deep, near) for deep, near in named if near is not None), (path, None))
+    for deeper in inside[1:]:
+        name = deeper.rpartition(".")[2]
+        children = [key for key in everywhere if key.startswith(f"{found}.")]
+        if (near := nearest_key(f"{found}.{name}", children)) is None:
+            break
+        path, found = deeper, near
+    return path, found

@@ -135,8 +135,8 @@ def dotted_paths(schema: type) -> tuple[str, ...]:
     return tuple(paths)
 
 
-def nearest_key(path: str, siblings: Sequence[str], everywhere: Sequence[str]) -> str:
-    """Advice for an unknown key: the most similar valid one, a neighbour rather than a namesake far away."""
+def nearest_key(path: str, siblings: Sequence[str], everywhere: Sequence[str] = ()) -> str | None:
+    """The valid key most similar to an unknown one, a neighbour rather than a namesake far away; None where none is."""
     parent, _, leaf = path.rpartition(".")
 
     def similarity(candidate: str) -> float:
@@ -146,9 +146,7 @@ def nearest_key(path: str, siblings: Sequence[str], everywhere: Sequence[str]) -
         return 0.8 * by_leaf + 0.2 * by_parent
 
     best = max([*siblings, *everywhere], key=similarity, default=None)
-    if best is not None and similarity(best) >= 0.65:
-        return f"the nearest valid key is {best}"
-    return f"valid keys here are {', '.join(siblings)}"
+    return best if best is not None and similarity(best) >= 0.65 else None
 
 
 def type_text(annotation: object, metadata: Iterable[object] = ()) -> str:
