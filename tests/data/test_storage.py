@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
@@ -30,6 +31,14 @@ def test_a_file_that_is_not_there_is_the_manifests_fault(tmp_path: Path, name: s
     look(tmp_path / "photo.png")
     with pytest.raises(MediaError, match=r"(no such file|a folder, and no file): correct the path"):
         look(tmp_path / name)
+
+
+def test_of_a_relative_name_it_is_told_where_it_was_sought(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(MediaError, match=re.escape(f"gone.png: no such file in {tmp_path}: correct")):
+        look(Path("gone.png"))
 
 
 def test_a_file_that_may_not_be_seen_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from vcap_jax.data.errors import MediaError, StorageError
 from vcap_jax.data.manifest import Sample
+from vcap_jax.system.files import where_sought
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -61,7 +62,7 @@ def look(source: Path) -> None:
             f"{source}: {error.strerror}: let this user read it, or correct the path in the manifest"
         ) from error
     if not regular:
-        what = "a folder, and no file" if source.is_dir() else "no such file"
+        what = "a folder, and no file" if source.is_dir() else f"no such file{where_sought(source)}"
         raise MediaError(f"{source}: {what}: correct the path")
 
 
