@@ -13,13 +13,15 @@ from PIL import Image
 import vcap_jax
 from tests.captioning.engine import ReadingEngine, write_pictures
 from vcap_jax.captioning.captioner import Captioner
-from vcap_jax.captioning.engines import Part, Pixels
+from vcap_jax.captioning.engines import Drawing, Part, Pixels, drawn_by
 from vcap_jax.captioning.inputs import Inputs
 from vcap_jax.configuration import ConfigError
 from vcap_jax.data.errors import MediaError
 from vcap_jax.data.pipeline import BadSample
+from vcap_jax.reward.errors import JudgeUnavailable
 from vcap_jax.rollout.captioner import Captioned
 from vcap_jax.rollout.sampler import RolloutConfig
+from vcap_jax.run.config import RunConfig
 from vcap_jax.world.dataset import write_dataset
 
 
@@ -135,9 +137,37 @@ def test_a_single_input_is_no_stream_of_its_letters_or_rows(tmp_path: Path) -> N
 
 def test_what_is_no_picture_at_all_is_named() -> None:
     for one in (None, b"photo.jpg", [[0, 0], [0, 0]]):
-        wanted = f"picture 0: a {type(one).__name__}, where a path, a Pillow image or a NumPy array is wanted"
+        wanted = (
+            f"^picture 0 is of type {type(one).__name__}: give a path, a Pillow image.* or a NumPy array$"
+        )
         with pytest.raises(MediaError, match=wanted):
             Captioner(ReadingEngine()).caption([one])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("given", [3, None, b"photo.jpg", bytearray(b"photo"), memoryview(b"photo")])
+def test_what_is_no_input_and_no_list_of_them_is_told_by_its_type(given: Any) -> None:
+    captioner = Captioner(ReadingEngine())
+    wanted = f"^inputs is of type {type(given).__name__}: give a path, .*, or a list of them$"
+    for asked in (captioner.caption, lambda inputs: list(captioner.stream(inputs))):
+        with pytest.raises(TypeError, match=wanted) as raised:
+            asked(given)
+        assert ("io.BytesIO" in str(raised.value)) == (not isinstance(given, int | None))
+    with pytest.raises(TypeError, match=f"^named is of type {type(given).__name__}: give a path, or a list"):
+        Inputs(given)
+    with pytest.raises(ConfigError, match=f"by is of type {type(given).__name__}: give the folder of"):
+        Captioner.load(given)
+
+
+def test_what_is_wrong_is_told_in_the_words_of_python_and_of_the_command(tmp_path: Path) -> None:
+    config = RunConfig()
+    with pytest.raises(ConfigError, match=r"by sample \(--sample\) or temperature \(--temperature\), or ask"):
+        drawn_by(config, Drawing(captions=2), 1)
+    with pytest.raises(ConfigError, match=r"by \(--by\) \S+/gone does not exist: give the folder"):
+        Captioner.load(tmp_path / "gone")
+    with pytest.raises(ConfigError, match=r"by \(--by\) http://\[::1: an address cannot be read"):
+        Captioner.load("http://[::1")
+    with pytest.raises(JudgeUnavailable, match=r"api_key_env \(--api-key-env\) names NO_SUCH_KEY"):
+        Captioner.load("http://127.0.0.1:9", api_key_env="NO_SUCH_KEY")
 
 
 def test_no_more_pictures_in_memory_are_held_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,8 +256,6 @@ def test_what_only_another_kind_of_captioner_would_hear_is_refused(tmp_path: Pat
 
 
 def test_what_holds_no_captioner_is_told(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"--by .* does not exist"):
-        Captioner.load(tmp_path / "gone")
     with pytest.raises(ConfigError, match=r"rollout\.group_sizes"):
         Captioner.load("embedded", settings=["rollout.group_sizes=2"])
     with pytest.raises(ConfigError, match=r"settings is a text, 'data\.fps=1': give a list"):

@@ -160,7 +160,7 @@ def test_what_is_not_there_is_told_in_one_line(capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().err == f"error: in/999.png does not exist in {Path.cwd()}\n"
     assert main(["--by", "nowhere", "in"]) == 1
     assert (
-        f"--by nowhere does not exist in {Path.cwd()}: give the folder of a checkpoint or of a run\n"
+        f"by (--by) nowhere does not exist in {Path.cwd()}: give the folder of a checkpoint or of a run\n"
         in capsys.readouterr().err
     )
     assert main(["--by", "embedded", "in", "rolout.seed=3"]) == 1
@@ -180,7 +180,7 @@ def test_addresses_that_are_none_are_told_in_a_line(
     by: str, told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["--by", by, "in"]) == 1
-    assert f"--by {by}: {told}\n" in capsys.readouterr().err
+    assert f"by (--by) {by}: {told}\n" in capsys.readouterr().err
 
 
 def test_blanks_between_addresses_are_none_of_them(

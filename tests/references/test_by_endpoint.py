@@ -191,6 +191,8 @@ def test_a_server_that_is_not_there_is_named(tmp_path: Path) -> None:
     samples = read_manifest(write_dataset(tmp_path / "data", "image", "served", 1, 0))
     config = config_for("image")
     absent = writer(config, "http://127.0.0.1:9", samples, ready_timeout_s=0.2)
-    message = r"^the captioner at http://127\.0\.0\.1:9/v1 is not ready.*connection refused\. Check --by "
+    message = (
+        r"^the captioner at http://127\.0\.0\.1:9/v1 is not ready.*connection refused\. Check by \(--by\) "
+    )
     with pytest.raises(JudgeUnavailable, match=message), absent:
         pass

@@ -41,7 +41,12 @@ SENT = ("temperature", "top_p")
 """The sampling rules that the chat format knows."""
 
 CAPTIONER = Role(
-    who="the captioner", settings="judge", addresses="--by", model="--served-model", key="--api-key-env"
+    who="the captioner",
+    settings="judge",
+    # As Python calls it, and the command line.
+    addresses="by (--by)",
+    model="served_model (--served-model)",
+    key="api_key_env (--api-key-env)",
 )
 
 _SILENT: JsonObject = {"chat_template_kwargs": {"enable_thinking": False}}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -23,7 +24,7 @@ from vcap_jax.captioning.engines import (
     PolicyEngine,
     is_whole,
 )
-from vcap_jax.captioning.inputs import Inputs
+from vcap_jax.captioning.inputs import Inputs, is_bytes, is_several
 from vcap_jax.captioning.settings import is_served
 from vcap_jax.configuration import ConfigError
 from vcap_jax.data.errors import MediaError
@@ -96,6 +97,10 @@ class Captioner(Closing):
         Raises ConfigError for a folder that holds no captioner and for settings, JudgeUnavailable for a server that is
         not ready, and other VCapErrors, each of one line.
         """
+        if not isinstance(by, str | os.PathLike):
+            raise ConfigError(
+                f"by is of type {type(by).__name__}: give the folder of a run or checkpoint, or the address of a server"
+            )
         if isinstance(settings, str):
             raise ConfigError(f"settings is a text, {settings!r}: give a list of them, [{settings!r}]")
         words = list(settings)
@@ -146,7 +151,7 @@ class Captioner(Closing):
         sample: draw it as the run's rollout does, not the likeliest token each time; temperature: in place of the
         run's, and drawing is meant. seed: of the draws, from 0 to 2**32 - 1.
         Raises MediaError for one that cannot be read, or that a served model says nothing of, naming it; ``stream``
-        goes on without it.
+        goes on without it. Raises TypeError for what is no input and no list, and ValueError as ``stream`` does.
         """
         if isinstance(inputs, _ONE):
             return self.caption([inputs], sample=sample, temperature=temperature, seed=seed)[0]
@@ -173,11 +178,13 @@ class Captioner(Closing):
         What comes is not in the order of the inputs, as those of one size are captioned side by side: see
         ``Caption.index``. Captions depend on seed and index, not on what is captioned beside them.
         Raises ValueError for numbers that cannot be meant, ConfigError, which is one, for several captions that would
-        all be the same, and TypeError for a picture or path by itself.
+        all be the same, and TypeError for a picture or path by itself, a file's bytes and what cannot be gone through.
         """
         # A path has letters and a picture rows, which are no inputs; an array may hold several pictures.
         if isinstance(inputs, _ONE) and not (isinstance(inputs, np.ndarray) and inputs.ndim > 3):
             raise TypeError(f"inputs is a single {type(inputs).__name__}: give a list of them")
+        if not is_several(inputs):
+            raise TypeError(f"inputs is {_not_an_input(inputs)}, or a list of them")
         pixels: dict[Path, np.ndarray | MediaError] = {}
         samples = iter(inputs) if isinstance(inputs, Inputs) else _samples(inputs, pixels)
         drawing = Drawing(captions=n, sample=sample, temperature=temperature)
@@ -309,6 +316,12 @@ def _samples(inputs: Iterable[Input], pixels: dict[Path, np.ndarray | MediaError
         yield Sample(id=str(name), images=(name,))
 
 
+def _not_an_input(value: object) -> str:
+    """What is said of it after "is"."""
+    held = " (of a file's bytes Pillow makes one, by Image.open(io.BytesIO(...)))" if is_bytes(value) else ""
+    return f"of type {type(value).__name__}: give a path, a Pillow image{held} or a NumPy array"
+
+
 def _rgb(picture: Image.Image | np.ndarray, name: str) -> np.ndarray:
     """uint8 [H, W, 3]. Raises MediaError for an array of another kind, and for anything else."""
     if isinstance(picture, Image.Image):
@@ -319,9 +332,7 @@ def _rgb(picture: Image.Image | np.ndarray, name: str) -> np.ndarray:
         except Exception as error:  # of any kind for damaged files, which Pillow reads as late as here
             raise MediaError(f"{name}: not a usable picture ({error})") from error
     if not isinstance(picture, np.ndarray):
-        raise MediaError(
-            f"{name}: a {type(picture).__name__}, where a path, a Pillow image or a NumPy array is wanted"
-        )
+        raise MediaError(f"{name} is {_not_an_input(picture)}")
     if picture.dtype != np.uint8 or picture.shape[2:] not in ((), (3,)) or picture.ndim < 2:
         raise MediaError(
             f"{name}: an array of {picture.dtype} {list(picture.shape)}: give uint8 [height, width, 3] or "

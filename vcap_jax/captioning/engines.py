@@ -136,7 +136,7 @@ class PolicyEngine:
 
     def __init__(self, by: str, step: AskedStep, settings: Sequence[str], say: Callable[[str], None]) -> None:
         """Raises ConfigError, CheckpointError and what else loading a policy raises."""
-        check_checkpoint(by, step, key="--by")
+        check_checkpoint(by, step, key=CAPTIONER.addresses)
         source = checkpoint_source(by, step)
         self.name = str(source)
         self.config = config = checkpoint_config(source, settings)
@@ -295,7 +295,9 @@ def served_endpoint(judge: JudgeConfig, by: str, model: str | None, api_key_env:
     try:
         return replace(judge, urls=urls, model=model, api_key_env=api_key_env)
     except pydantic.ValidationError as error:
-        raise ConfigError(f"--by {by}: {error.errors()[0]['msg'].removeprefix('Value error, ')}") from error
+        raise ConfigError(
+            f"{CAPTIONER.addresses} {by}: {error.errors()[0]['msg'].removeprefix('Value error, ')}"
+        ) from error
 
 
 def drawn_by(config: RunConfig, drawing: Drawing, groups: int) -> RolloutConfig:
@@ -307,8 +309,8 @@ def drawn_by(config: RunConfig, drawing: Drawing, groups: int) -> RolloutConfig:
         rules = replace(rules, temperature=0.0)
     if rules.temperature == 0 and drawing.captions > 1:
         raise ConfigError(
-            f"{drawing.captions} captions of each input would all be the same at temperature 0: sample them at a "
-            "higher one (--sample, --temperature), or ask for one"
+            f"{drawing.captions} captions of each input would all be the same at temperature 0: draw them at a higher "
+            "one, by sample (--sample) or temperature (--temperature), or ask for one"
         )
     return replace(
         config.rollout,

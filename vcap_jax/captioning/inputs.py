@@ -22,6 +22,20 @@ from vcap_jax.system.files import where_sought
 MANIFEST_SUFFIXES = frozenset({".jsonl", ".ndjson"})
 
 
+def is_bytes(value: object) -> bool:
+    """Whether it is a file's content, of which Python would give the single numbers."""
+    return isinstance(value, bytes | bytearray | memoryview)
+
+
+def is_several(value: object) -> bool:
+    """Whether it can be gone through, input by input."""
+    try:
+        iter(value)  # type: ignore[call-overload]
+    except TypeError:
+        return False
+    return not is_bytes(value)
+
+
 class InputsError(ProblemsError):
     """Inputs that cannot be captioned; the message names each and what to do."""
 
@@ -58,7 +72,9 @@ class Inputs:
 
     def __init__(self, named: str | Path | Sequence[str | Path]) -> None:
         """One name or several. Raises InputsError unless every name is a picture, a clip, a folder or a manifest that
-        is there."""
+        is there, TypeError for what is no name and no list of names."""
+        if not (isinstance(named, str | Path) or is_several(named)):
+            raise TypeError(f"named is of type {type(named).__name__}: give a path, or a list of paths")
         self._named = [Path(name) for name in ([named] if isinstance(named, str | Path) else named)]
         problems = [problem for path in self._named if (problem := _problem(path)) is not None]
         if not self._named:

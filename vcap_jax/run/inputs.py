@@ -192,7 +192,7 @@ def _no_checkpoint(path: str, folder: Path, key: str) -> str:
         where = " on this machine" if "://" in path else where_sought(path)
         return (
             f"{key} {path} is no folder{where}. If it is a checkpoint of the Hugging Face hub, download it "
-            f"first: hf download {found[1]} --local-dir FOLDER, and give {key}=FOLDER"
+            f"first: hf download {found[1]} --local-dir FOLDER, and give that folder"
         )
     if "://" in path:
         return f"{key} {path} is an address: download the checkpoint first and give its folder"
