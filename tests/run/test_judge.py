@@ -379,9 +379,10 @@ def test_a_wrong_key_of_the_evaluations_other_judge_costs_no_work(
     config = asking(
         judge,
         f"evaluation.other_judge={{urls: [{other.url}]}}",
-        "data.heldout=held.jsonl",
+        f"data.heldout={tmp_path / 'held.jsonl'}",
         "mesh.fsdp=1",
     )
+    (tmp_path / "held.jsonl").touch()
     monkeypatch.setattr(run, "prepare", reached)
     monkeypatch.setattr(sft, "prepare", reached)
     start = run.run if command == "run" else sft.run_sft
