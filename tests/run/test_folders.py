@@ -177,7 +177,8 @@ def test_sections_of_a_list_are_compared_setting_by_setting(tmp_path: Path) -> N
 @pytest.mark.parametrize("setting", ["max_steps=12", "epochs=3", "sft.max_steps=12"])
 def test_the_way_to_train_longer_is_named(tmp_path: Path, setting: str) -> None:
     run = tmp_path / "run"
-    begun(run).claim("training")
+    begun(run)
+    RunFolder(run, resumed=True).claim("training")
     with pytest.raises(RunFolderError) as raised:
         resumed(run, setting)
     assert f"--run-dir {run}-2 model.path={run} {setting} " in str(raised.value)
@@ -191,7 +192,7 @@ def test_of_several_runs_nobody_is_told_to_begin_from_their_checkpoint(
     """kind: earlier versions noted none."""
     folder = begun(tmp_path / "rounds")
     if kind is not None:
-        folder.claim(kind)
+        RunFolder(folder.root, resumed=True).claim(kind)
     with pytest.raises(RunFolderError, match=r"\n  - max_steps: .*\nSet these back, or start a new run"):
         resumed(tmp_path / "rounds", "max_steps=12")
 
