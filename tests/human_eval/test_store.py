@@ -196,42 +196,43 @@ def test_who_is_named_later_gets_what_nobody_has_begun(tmp_path):
         }
 
 
+def items_of(store, folder, *named):
+    """Those of anna, ben and carl, each in order, once these are the study's annotators."""
+    settings = read_settings(folder).model_copy(update={"annotators": named})
+    store.open_study(read_study(folder, settings))
+    return {name: [one.item for one in store.assigned(name)] for name in ("anna", "ben", "carl")}
+
+
 def test_second_opinions_of_somebody_who_has_gone_are_anothers(tmp_path):
     """They stayed with whoever was gone where the first opinion was begun: nobody ever gave them."""
 
-    def items(store, *named):
-        settings = read_settings(tmp_path).model_copy(update={"annotators": named})
-        store.open_study(read_study(tmp_path, settings))
-        return {name: [one.item for one in store.assigned(name)] for name in ("anna", "ben", "carl")}
-
     small_study(tmp_path)
     with AnswerStore(tmp_path / "answers.sqlite") as store:
-        first = items(store, "anna", "ben")
+        first = items_of(store, tmp_path, "anna", "ben")
         assert sorted(first["anna"]) == sorted(first["ben"]) == ["a", "b"]
         for item in ("a", "b"):
             store.opened("anna", item)
         store.answer("ben", "b", "b/0", FALSE, version=0, request="1")
         expected = {"anna": first["anna"], "ben": ["b"], "carl": ["a"]}
-        assert items(store, "anna", "carl") == expected
-        assert items(store, "anna", "carl") == expected
+        assert items_of(store, tmp_path, "anna", "carl") == expected
+        assert items_of(store, tmp_path, "anna", "carl") == expected
 
 
 def test_a_second_opinion_is_of_somebody_who_has_not_given_the_first(tmp_path):
     """Though that one has no more to do than the other who is left."""
 
-    def items(store, *named):
-        settings = read_settings(tmp_path).model_copy(update={"annotators": named})
-        store.open_study(read_study(tmp_path, settings))
-        return {name: [one.item for one in store.assigned(name)] for name in ("anna", "ben", "carl")}
-
     small_study(tmp_path)
     with AnswerStore(tmp_path / "answers.sqlite") as store:
-        first = items(store, "anna", "ben", "carl")
+        first = items_of(store, tmp_path, "anna", "ben", "carl")
         (gone,) = (name for name, own in first.items() if len(own) == 2)
         left = {own[0]: name for name, own in first.items() if name != gone}
         for item, name in left.items():
             store.opened(name, item)
-        assert items(store, left["a"], left["b"]) == {gone: [], left["a"]: ["a", "b"], left["b"]: ["b", "a"]}
+        assert items_of(store, tmp_path, left["a"], left["b"]) == {
+            gone: [],
+            left["a"]: ["a", "b"],
+            left["b"]: ["b", "a"],
+        }
 
 
 def test_what_somebody_who_has_gone_only_looked_at_is_anothers(tmp_path):
