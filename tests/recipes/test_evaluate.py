@@ -368,7 +368,9 @@ def test_what_cannot_work_is_told_before_work(
         match=r"--benchmark vcaps is none of this project: give one of capmas, .*, video-qa, or an evaluator of",
     ):
         run(benchmarks=("vcaps",))
-    with pytest.raises(EvaluatorError, match="neither a run, a checkpoint folder, an address nor a file"):
+    with pytest.raises(
+        EvaluatorError, match=r"neither a run, .* nor a file of captions in /.*: check the path"
+    ):
         run(by="nowhere/at/all")
     with pytest.raises(EvaluatorError, match="no judge is named"):
         run(judges=JudgesConfig())

@@ -62,6 +62,7 @@ from vcap_jax.reward.client import model_now
 from vcap_jax.reward.config import JudgeConfig
 from vcap_jax.system.digests import digest_of
 from vcap_jax.system.file_locks import only_one
+from vcap_jax.system.files import where_sought
 from vcap_jax.system.json_values import JsonDict, JsonObject, as_object, read_json_object
 
 
@@ -353,7 +354,8 @@ def predictions_of(request: EvaluationRequest) -> dict[str, str] | None:
         return None
     if not Path(by).is_file():
         raise EvaluationRefused(
-            f"--by {by}: neither a run, a checkpoint folder, an address nor a file of captions: check the path"
+            f"--by {by}: neither a run, a checkpoint folder, an address nor a file of captions"
+            f"{where_sought(by)}: check the path"
         )
     if unheard := _unheard(request):
         raise EvaluationRefused(
