@@ -65,7 +65,7 @@ class MetricsWriter(StepLog):
 def read_metrics(path: str | Path) -> list[Row]:
     """All complete rows of a metrics.jsonl; a torn last line, the mark of a killed run, is passed over.
 
-    None if there is no file: a run has none before its first step has ended.
+    An empty list if there is no file: a run has none before its first step has ended.
     Raises LogError for a line that is no row of metrics.
     """
     return [{name: _read(path, row, name) for name in row} for row in read_rows(path)]
